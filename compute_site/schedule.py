@@ -1,0 +1,20 @@
+"""The static beat schedule: knocks in seconds. Two beats are harmless: each action is idempotent or takes a lock.
+
+Every entry carries `expires`, so that a queue which nobody reads does not fill with old knocks.
+"""
+
+SITE_QUEUE = "site"
+
+
+def _every(seconds: float, name: str) -> dict[str, object]:
+    return {"task": name, "schedule": seconds, "options": {"queue": SITE_QUEUE, "expires": max(seconds, 5.0)}}
+
+
+BEAT_SCHEDULE = {
+    "repair lost knocks": _every(5.0, "workers.repair_knocks"),
+    "notice silent workers": _every(5.0, "workers.notice_lost_workers"),
+    "expire queued jobs": _every(5.0, "workers.expire_queued"),
+    "reclaim": _every(10.0, "workers.reclaim"),
+    "sweep engines": _every(30.0, "workers.knock_sweeps"),
+    "retention": _every(60.0, "workers.purge_expired"),
+}

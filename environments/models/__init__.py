@@ -1,0 +1,40 @@
+"""What may run on which share of which machine."""
+
+from environments.models.environment import Environment, EnvironmentState
+from environments.models.host import Core, Device, DeviceHealth, Engine, EngineKind, EngineState, Host
+from environments.models.offer import FreeResource, FreeTier, Price, PriceList
+from environments.models.reservation import (
+    Reservation,
+    ReservationStatus,
+    ReservedAmount,
+    ReservedCore,
+    ReservedDevice,
+    Tier,
+)
+from environments.models.resource import Resource, ResourceDevice, ResourceKind, Sharing
+
+__all__ = [
+    "Core",
+    "Device",
+    "DeviceHealth",
+    "Engine",
+    "EngineKind",
+    "EngineState",
+    "Environment",
+    "EnvironmentState",
+    "FreeResource",
+    "FreeTier",
+    "Host",
+    "Price",
+    "PriceList",
+    "Reservation",
+    "ReservationStatus",
+    "ReservedAmount",
+    "ReservedCore",
+    "ReservedDevice",
+    "Resource",
+    "ResourceDevice",
+    "ResourceKind",
+    "Sharing",
+    "Tier",
+]

@@ -1,0 +1,73 @@
+"""What an environment offers of one kind."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from compute_site.core.db import in_list
+from environments.models.environment import Environment
+from environments.models.host import SLUG, Device
+
+
+class ResourceKind(models.TextChoices):
+    CPU = "cpu", "CPU cores"
+    RAM = "ram", "memory (MiB)"
+    DISK = "disk", "disk (MiB)"
+    DEVICE = "device", "devices"
+    COUNTER = "counter", "counter"
+
+
+class Sharing(models.TextChoices):
+    EXCLUSIVE = "exclusive", "exclusive to this environment"
+    SHARED_EXCLUSIVE = "shared_exclusive", "shared between environments, held by one job at a time"
+
+
+class Resource(models.Model):
+    """What an environment offers of one kind. Units: whole cores, MiB, number of devices, counts."""
+
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="resources")
+    slug = models.CharField(max_length=63, validators=[SLUG], help_text="Name that jobs ask for, e.g. cpu, ram, disk, gpu.")
+    kind = models.CharField(max_length=16, choices=ResourceKind, help_text="cpu in cores, ram and disk in MiB, device and counter as numbers.")
+    total = models.PositiveBigIntegerField(help_text="What the environment may hand out in all.")
+    min = models.PositiveBigIntegerField(default=0, help_text="Least a job gets, also when it does not ask.")
+    max = models.PositiveBigIntegerField(help_text="Most one job may ask.")
+    sharing = models.CharField(max_length=20, choices=Sharing, default=Sharing.EXCLUSIVE, help_text="Devices are usually shared-exclusive.")
+    devices = models.ManyToManyField(Device, through="ResourceDevice", related_name="resources", blank=True)
+
+    class Meta:
+        ordering = ["environment", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["environment", "slug"], name="resource_slug_once_per_environment",
+                violation_error_message="This environment already has a resource with this slug."),
+            models.UniqueConstraint(fields=["environment", "kind"], condition=Q(kind__in=["cpu", "ram", "disk"]),
+                name="resource_cpu_ram_disk_once_per_environment",
+                violation_error_message="An environment has at most one cpu, one ram and one disk resource."),
+            models.CheckConstraint(name="resource_kind_known", condition=in_list("kind", ResourceKind.values)),
+            models.CheckConstraint(name="resource_sharing_known", condition=in_list("sharing", Sharing.values)),
+            models.CheckConstraint(name="resource_min_max_total_ordered", condition=Q(min__lte=F("max"), max__lte=F("total")),
+                violation_error_message="0 <= min <= max <= total must hold."),
+            models.CheckConstraint(name="resource_cpu_ram_disk_exclusive",
+                condition=~Q(kind__in=["cpu", "ram", "disk"]) | Q(sharing=Sharing.EXCLUSIVE),
+                violation_error_message="cpu, ram and disk are exclusive to their environment."),
+            models.CheckConstraint(name="resource_disk_positive", condition=~Q(kind="disk") | Q(total__gt=0),
+                violation_error_message="An environment needs disk: total must be greater than 0."),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class ResourceDevice(models.Model):
+    """One device in one resource; the environment is repeated so that PostgreSQL can refuse it twice in one."""
+
+    resource = models.ForeignKey(Resource, on_delete=models.CASCADE, related_name="resource_devices")
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="+")
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="resource_devices")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["environment", "device"], name="device_once_per_environment",
+                violation_error_message="This device is already in a resource of this environment."),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.device}"

@@ -1,0 +1,48 @@
+"""The only way to change the status of a job or an attempt: a guarded update and its event."""
+
+from typing import Any
+
+from django.db.models import Q
+
+from compute_site.core.db import ClockTimestamp
+from compute_site.core.transitions import move
+from jobs.models import Attempt, Job, JobEvent
+from jobs.models import attempt as attempt_states
+from jobs.models import job as job_states
+
+
+def record_event(job_id: int, kind: str, message: str = "", *, attempt_id: int | None = None, **data: Any) -> None:
+    """Append one event to a job's history."""
+    JobEvent.objects.create(job_id=job_id, attempt_id=attempt_id, kind=kind, message=message[:2000], data=data)
+
+
+def move_job(
+    job_id: int,
+    to: str,
+    *,
+    message: str = "",
+    attempt_id: int | None = None,
+    guard: Q | None = None,
+    data: dict[str, Any] | None = None,
+    **fields: Any,
+) -> bool:
+    """Move a job to `to` if its state allows; True if this caller did it. Final states set `finished_at`."""
+    if to in job_states.FINAL:
+        fields.setdefault("finished_at", ClockTimestamp())
+        fields.setdefault("phase", "")
+    done = move(Job, job_id, to, job_states.TRANSITIONS, guard=guard, **fields)
+    if done:
+        record_event(job_id, to, message, attempt_id=attempt_id, **(data or {}))
+    return done
+
+
+def move_attempt(attempt: Attempt, to: str, *, lease: Any = None, guard: Q | None = None, **fields: Any) -> bool:
+    """Move an attempt to `to` where its token (and `lease`, if given) still holds; True if this caller did it."""
+    condition = Q(token=attempt.token)
+    if lease is not None:
+        condition &= Q(lease=lease)
+    if guard is not None:
+        condition &= guard
+    if to in attempt_states.FINAL:
+        fields.setdefault("finished_at", ClockTimestamp())
+    return move(Attempt, attempt.pk, to, attempt_states.TRANSITIONS, guard=condition, **fields)

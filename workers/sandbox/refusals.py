@@ -1,0 +1,77 @@
+"""What an engine's refusal means: whose fault it is, and whether trying again makes sense.
+
+Docker answers with sentences, not codes. A sentence that we do not know is ours, never the job's: it is retried.
+"""
+
+from typing import Any
+
+from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed
+
+UNAUTHORIZED = ("unauthorized", "authentication required", "no basic auth", "access forbidden", "denied: requested access")
+NOT_FOUND = (
+    "repository does not exist",
+    "manifest unknown",
+    "not found",
+    "no such image",
+    "invalid reference format",
+    "no matching manifest",
+    "name unknown",
+    "unsupported manifest",
+    "invalid repository name",
+)
+# Said before the two above are looked for: "dial tcp: lookup x: no such host: not found" is the network's fault.
+UNREACHABLE = ("no such host", "connection refused", "timeout", "i/o", "tls", "toomanyrequests", "dial tcp", "no space left")
+
+# Ours even where a sentence below also matches.
+OURS = (
+    "no space left",
+    "cannot allocate memory",
+    "deadline exceeded",
+    "resource temporarily unavailable",
+    "too many open files",
+    "device driver",
+    "nvidia",
+    "containerd",
+    "no such image",
+    "bind source path does not exist",
+)
+# The image puts something in the way of a mount of ours, or is made for another machine.
+THE_IMAGES = (
+    "not a directory",
+    "is a directory",
+    "exec format error",
+    "no such file or directory",
+    "permission denied",
+    "executable file not found",
+    "too many levels of symbolic links",
+    "unable to find user",
+    "outside of rootfs",
+    "file exists",
+    "read-only file system",
+    "invalid",
+)
+
+
+def text(error: Any) -> str:
+    """The engine's sentence out of the SDK's error."""
+    return str(getattr(error, "explanation", None) or error)
+
+
+def of_pull(sentence: str) -> AttemptFailed:
+    """The error to raise for a refused pull."""
+    lower = sentence.lower()
+    if any(part in lower for part in UNREACHABLE):
+        return InfrastructureFailed("registry_unavailable", sentence)
+    if any(part in lower for part in NOT_FOUND):
+        return ExecutionFailed("image_not_found", sentence)
+    if any(part in lower for part in UNAUTHORIZED):
+        return ExecutionFailed("image_unauthorized", sentence)
+    return InfrastructureFailed("registry_unavailable", sentence)
+
+
+def of_start(sentence: str) -> AttemptFailed:
+    """The error to raise for a refused create or start."""
+    lower = sentence.lower()
+    if not any(part in lower for part in OURS) and any(part in lower for part in THE_IMAGES):
+        return ExecutionFailed("cannot_start", sentence)
+    return InfrastructureFailed("cannot_start", sentence)

@@ -1,0 +1,60 @@
+"""What one container may be: everything that is decided before it is created, and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LABEL_PREFIX = "compute-site."
+LAUNCHER_PATH = "/.site/launcher"
+CONTROL_PATH = "/.site/control"
+DATA_PATH = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One attempt's container. Amounts are in MiB, durations in seconds, `log_cap` in bytes for each stream."""
+
+    site: str  # short site id, [a-z0-9]{1,12}
+    job: str  # UUIDs as text
+    attempt: str
+    token: str  # fencing token
+    nonce: str  # tells our container from a stranger's with the same name
+    name: str
+    image_id: str  # "sha256:..."
+    argv: tuple[str, ...]  # what the launcher runs: a list, never a shell string
+    env: Mapping[str, str]
+    uid: int
+    cores: tuple[int, ...]
+    memory_mib: int
+    disk_mib: int
+    max_duration: int
+    log_cap: int
+    device_uuids: tuple[str, ...] = ()
+    network: bool = False
+    stop_grace: int = 10
+    runtime: str = "runc"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels by which a sweep finds this container and a worker proves that it is its own."""
+        names = ("site", "job", "attempt", "token", "nonce")
+        return {LABEL_PREFIX + name: getattr(self, name) for name in names}
+
+
+def container_name(site: str, attempt: str) -> str:
+    """The container's name: the real fence against two starts of one attempt."""
+    return f"cs-{site}-{attempt.replace('-', '')}"
+
+
+def final_argv(
+    image_entrypoint: Sequence[str],
+    image_command: Sequence[str],
+    entrypoint: Sequence[str] = (),
+    command: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """What runs, by Docker's own rule: an entrypoint of the job's discards the image's entrypoint and command.
+
+    Empty when neither the job nor the image says what to run: the caller ends the job as `cannot_start`.
+    """
+    if entrypoint:
+        return (*entrypoint, *command)
+    return (*image_entrypoint, *(command or image_command))
