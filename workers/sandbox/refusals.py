@@ -3,11 +3,20 @@
 Docker answers with sentences, not codes. A sentence that we do not know is ours, never the job's: it is retried.
 """
 
+import json
+import time
+from collections.abc import Iterable
 from typing import Any
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed
 
-UNAUTHORIZED = ("unauthorized", "authentication required", "no basic auth", "access forbidden", "denied: requested access")
+UNAUTHORIZED = (
+    "unauthorized",
+    "authentication required",
+    "no basic auth",
+    "access forbidden",
+    "denied: requested access",
+)
 NOT_FOUND = (
     "repository does not exist",
     "manifest unknown",
@@ -20,7 +29,16 @@ NOT_FOUND = (
     "invalid repository name",
 )
 # Said before the two above are looked for: "dial tcp: lookup x: no such host: not found" is the network's fault.
-UNREACHABLE = ("no such host", "connection refused", "timeout", "i/o", "tls", "toomanyrequests", "dial tcp", "no space left")
+UNREACHABLE = (
+    "no such host",
+    "connection refused",
+    "timeout",
+    "i/o",
+    "tls",
+    "toomanyrequests",
+    "dial tcp",
+    "no space left",
+)
 
 # Ours even where a sentence below also matches.
 OURS = (
@@ -75,3 +93,24 @@ def of_start(sentence: str) -> AttemptFailed:
     if not any(part in lower for part in OURS) and any(part in lower for part in THE_IMAGES):
         return ExecutionFailed("cannot_start", sentence)
     return InfrastructureFailed("cannot_start", sentence)
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """Name, and tag or digest (`latest` when neither is given), as the engine's pull wants them."""
+    name, separator, digest = reference.partition("@")
+    if separator:
+        return name, digest
+    head, separator, tag = reference.rpartition(":")
+    if not separator or "/" in tag:  # a colon before the last slash belongs to the registry's port
+        return reference, "latest"
+    return head, tag
+
+
+def follow_pull(lines: Iterable[bytes], deadline: float) -> None:
+    """Read a pull's progress to its end; raises what its error line means, or pull_timeout after `deadline`."""
+    for line in lines:
+        if time.monotonic() >= deadline:
+            raise InfrastructureFailed("pull_timeout", "the deadline of the pull has passed")
+        message = json.loads(line) if line else {}
+        if "error" in message:
+            raise of_pull(str(message["error"]))

@@ -13,7 +13,9 @@ RESERVED = frozenset({"JOB_ID", "JOB_INPUTS", "JOB_OUTPUTS", "JOB_FILE"})
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 MAX_COUNT = 256
 MAX_VALUE = 32 * 1024
-MAX_TOTAL = 96 * 1024  # bytes; the kernel's limit on one string is 128 KiB, on everything a quarter of the stack
+MAX_TOTAL = (
+    96 * 1024
+)  # bytes; the kernel's limit on one string is 128 KiB, on everything a quarter of the stack
 
 
 def is_text(value: str, limit: int) -> bool:
