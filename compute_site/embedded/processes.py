@@ -1,0 +1,46 @@
+"""The processes of a site, as data: what ./run up starts, and in what order it stops them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ENGINE_NAME = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. Those with the lowest `stop_rank` are stopped first, all of one rank together.
+
+    `stop_seconds` is how long it may drain before it is killed; `ready` is asked until it says yes.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    stop_rank: int = 0
+    stop_seconds: float = 20.0
+    ready: Callable[[], bool] | None = None
+    ready_seconds: float = 60.0
+
+
+def preparations() -> list[Process]:
+    """What runs to its end before the site starts, in this order."""
+    return [Process("migrate", _manage("migrate", "--no-input"))]
+
+
+def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:
+    """The site's own processes, in the order of their start."""
+    web = (sys.executable, "-m", "uvicorn", "compute_site.asgi:application", "--host", "127.0.0.1")
+    beat = (sys.executable, "-m", "celery", "-A", "compute_site", "beat", "--loglevel", "warning")
+    beat_files = ("--schedule", "/dev/null", "--pidfile", "")
+    return [
+        Process("web", (*web, "--port", str(port), "--no-access-log"), stop_rank=2, ready=web_ready),
+        Process("engine", _manage("engine_worker", ENGINE_NAME), stop_rank=0, stop_seconds=40),
+        Process("site", _manage("site_worker"), stop_rank=0, stop_seconds=40),
+        Process("beat", (*beat, *beat_files), stop_rank=1),
+    ]
+
+
+def _manage(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "manage.py", *arguments)

@@ -1,0 +1,74 @@
+"""A C compiler that links statically: the machine's own, else Debian's packages unpacked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import packages
+from .paths import RUN
+from .progress import Failed, step
+
+UNPACKED = RUN / "toolchain"
+PACKAGES = ("gcc", "libc6-dev", "binutils")
+
+
+def compiler() -> str:
+    """The command line (for $CC) of a compiler that can link a static program; raises `Failed`.
+
+    $CC comes first, then `gcc` and `cc`, then packages unpacked under .run/toolchain.
+    """
+    named = os.environ.get("CC", "")
+    for candidate in (named, shutil.which("gcc") or "", shutil.which("cc") or ""):
+        if candidate and links_statically(candidate):
+            return candidate
+    command = unpacked_compiler()
+    if not links_statically(command):
+        raise Failed("No C compiler that links statically: `apt install gcc libc6-dev`.")
+    return command
+
+
+def unpacked_compiler() -> str:
+    """Unpack gcc, its C library and binutils if need be; returns the command line that uses only them."""
+    if not (UNPACKED / "usr/bin/gcc").exists():
+        step(f"toolchain: unpacking gcc under {UNPACKED} (nothing is installed)")
+        fresh = UNPACKED.with_name(f"{UNPACKED.name}-{os.getpid()}")
+        shutil.rmtree(fresh, ignore_errors=True)
+        packages.unpack(PACKAGES, fresh, closure="full", exclude=("perl", "perl-base"))
+        _wrap(fresh)
+        shutil.rmtree(UNPACKED, ignore_errors=True)
+        fresh.rename(UNPACKED)
+    return str(UNPACKED / "cc")
+
+
+def _wrap(root: Path) -> None:
+    """A two-line `cc`: $CC may be a path only, and the programs need the libraries beside them.
+
+    The unpacked loader runs the unpacked gcc, so that neither the machine's C library nor its age matters.
+    """
+    script = root / "cc"
+    script.write_text(
+        "#!/bin/sh\n"
+        'here=$(dirname "$(readlink -f "$0")")\n'
+        'export LD_LIBRARY_PATH=$(echo "$here"/usr/lib/*-linux-gnu)\n'
+        'PATH=$here/usr/bin:$PATH exec "$here/usr/bin/gcc" --sysroot="$here" -B"$here/usr/bin/" "$@"\n'
+    )
+    script.chmod(0o755)
+
+
+def links_statically(command: str) -> bool:
+    """True when this compiler makes a static program that runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "a.c"
+        source.write_text('#include <stdio.h>\nint main(void) { return puts("ok") < 0; }\n')
+        output = Path(folder) / "a"
+        build = [*command.split(), "-static", "-o", str(output), str(source)]
+        try:
+            if subprocess.run(build, capture_output=True, check=False).returncode != 0:
+                return False
+            return subprocess.run([str(output)], capture_output=True, check=False).stdout == b"ok\n"
+        except OSError:
+            return False
