@@ -247,8 +247,36 @@ class EngineClient:
             return
         except docker.errors.APIError as error:
             raise InfrastructureFailed("storage_failed", refusals.text(error)) from error
-        with response, _answered():
-            yield cast("IO[bytes]", response.raw)
+        with response:
+            yield cast("IO[bytes]", _Answer(response.raw))
+
+    def create_volume(self, name: str, labels: dict[str, str]) -> None:
+        """Make a named volume; one that exists is left as it is."""
+        try:
+            self._call("POST", "/volumes/create", body={"Name": name, "Labels": labels})
+        except docker.errors.APIError as error:
+            raise InfrastructureFailed("storage_failed", refusals.text(error)) from error
+
+    def has_volume(self, name: str) -> bool:
+        """False only when the engine answers that there is none."""
+        return self._get_json(f"/volumes/{name}") is not None
+
+    def remove_volume(self, name: str) -> bool:
+        """Remove a named volume. True when it is gone, False while a container still uses it."""
+        try:
+            return self._accepted("DELETE", f"/volumes/{name}", (409,), timeout=300)
+        except docker.errors.NotFound:
+            return True
+
+    def list_volumes(self, site: str) -> list[str]:
+        """Names of the volumes with the site's label."""
+        filters = json.dumps({"label": [f"{LABEL_PREFIX}site={site}"]})
+        return [row["Name"] for row in self._get_json("/volumes", params={"filters": filters})["Volumes"] or ()]
+
+    def volume_sizes(self) -> dict[str, int]:
+        """Bytes in each named volume, as the engine counts them: it walks them all, so ask rarely."""
+        found = self._get_json("/system/df", params={"type": "volume"}, timeout=120)
+        return {row["Name"]: (row.get("UsageData") or {}).get("Size", 0) for row in found["Volumes"] or ()}
 
     # -- one request
 
@@ -290,6 +318,17 @@ class EngineClient:
                 raise
             raise EngineUnreachable(refusals.text(error)) from error
         return True
+
+
+class _Answer:
+    """A body to read from, whose breaks are the engine's silence; errors of whoever reads it stay their own."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def read(self, size: int = -1) -> bytes:
+        with _answered():
+            return cast("bytes", self._raw.read(size))
 
 
 @contextmanager

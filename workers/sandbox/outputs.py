@@ -158,7 +158,9 @@ class Collection:
         """Records another name of content that was taken before."""
         self._add(OutputFile(path.decode(), earlier.size, earlier.sha256))
 
-    def _record(self, path: bytes, size: int, read: int, digest: str, content: IO[bytes]) -> OutputFile | None:
+    def _record(
+        self, path: bytes, size: int, read: int, digest: str, content: IO[bytes]
+    ) -> OutputFile | None:
         if read != size:
             self.refuse(path, "changed_while_read")
             return None
