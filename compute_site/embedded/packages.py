@@ -16,6 +16,7 @@ from .progress import Failed, step
 
 Closure = Literal["missing", "full", "none"]
 CACHE = RUN / "debs"
+BATCH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,14 @@ def download(packages: Iterable[Package]) -> list[Path]:
     """The package files, from the cache or the archive, each with its digest verified; order is kept."""
     wanted = list(packages)
     absent = [package for package in wanted if not _intact(package)]
-    for number, package in enumerate(absent, 1):
-        step(f"packages: {number}/{len(absent)} {package.name} ({package.size / 1e6:.1f} MB)")
-        _fetch(package)
+    # Starting apt costs more than most of these downloads: a few calls, each with a line before it.
+    for start in range(0, len(absent), BATCH):
+        batch = absent[start : start + BATCH]
+        size = sum(package.size for package in batch) / 1e6
+        step(
+            f"packages: {start + 1}-{start + len(batch)} of {len(absent)}, {batch[0].name}... ({size:.1f} MB)"
+        )
+        _fetch(batch)
     return [made(CACHE) / package.file for package in wanted]
 
 
@@ -154,20 +160,26 @@ def _intact(package: Package) -> bool:
         return hashlib.file_digest(source, kind.lower()).hexdigest() == wanted
 
 
-def _fetch(package: Package) -> None:
+def _fetch(packages: Sequence[Package]) -> None:
     """Through apt, which knows proxies, mirrors and authentication, and verifies what it got."""
-    name, version = package.file.removesuffix(".deb").split("_")[:2]
     partial = made(CACHE / f"partial-{os.getpid()}")
-    command = ["apt-get", *_options(), "-qq", f"{name}={version.replace('%3a', ':')}"]
-    command.insert(-1, "download")
+    command = ["apt-get", *_options(), "-qq"]
     if os.getuid() == 0:
-        command[1:1] = ["-o", "APT::Sandbox::User=root"]
-    _run(command, f"{package.name} could not be downloaded", folder=partial)
+        command += ["-o", "APT::Sandbox::User=root"]
+    command += ["download", *(_pinned(package) for package in packages)]
+    names = ", ".join(package.name for package in packages)
+    _run(command, f"{names} could not be downloaded", folder=partial)
     for file in partial.iterdir():
-        os.replace(file, CACHE / package.file)  # At once: several processes may fill the cache.
+        os.replace(file, CACHE / file.name)  # At once: several processes may fill the cache.
     shutil.rmtree(partial)
-    if not _intact(package):
-        raise Failed(f"{package.file} is damaged: remove {CACHE} and try again.")
+    for package in packages:
+        if not _intact(package):
+            raise Failed(f"{package.file} is damaged: remove {CACHE} and try again.")
+
+
+def _pinned(package: Package) -> str:
+    name, version = package.file.removesuffix(".deb").split("_")[:2]
+    return f"{name}={version.replace('%3a', ':')}"
 
 
 def _lines(command: Sequence[str]) -> list[str]:
