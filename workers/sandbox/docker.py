@@ -57,14 +57,14 @@ class EngineUnreachable(InfrastructureFailed):
     """The engine did not answer, or not in time. What was asked may have happened, or may still happen."""
 
     def __init__(self, detail: str = "") -> None:
-        super().__init__("engine_unreachable", detail)
+        super().__init__("engine_lost", detail)
 
 
 class NameTaken(InfrastructureFailed):
     """A container of this name exists: `facts` tells whose it is (None when it vanished in between)."""
 
     def __init__(self, facts: ContainerFacts | None) -> None:
-        super().__init__("name_taken", facts.name if facts else "")
+        super().__init__("start_lost", f"the name {facts.name if facts else 'of its container'} is taken")
         self.facts = facts
 
 
@@ -139,7 +139,7 @@ class EngineClient:
         """Fetch an image whose registry the caller has allowed; `deadline` is a value of `time.monotonic()`.
 
         Raises ExecutionFailed (image_not_found, image_unauthorized), InfrastructureFailed (registry_unavailable,
-        pull_timeout) or EngineUnreachable. When we leave early the engine drops the download.
+        pull_timeout, disk_full) or EngineUnreachable. When we leave early the engine drops the download.
         """
         name, tag = refusals.split_reference(reference)
         silence = max(0.1, min(PULL_SILENCE, deadline - time.monotonic()))
@@ -164,8 +164,8 @@ class EngineClient:
     def create(self, name: str, config: dict[str, Any]) -> str:
         """Create a container and return its id; `config` is the whole body of the request.
 
-        Raises NameTaken when the name exists, ExecutionFailed or InfrastructureFailed (cannot_start) when the
-        engine refuses, EngineUnreachable when it does not answer: then the container may exist, now or later.
+        Raises NameTaken when the name exists, ExecutionFailed (image_refused) or InfrastructureFailed
+        (cannot_start, disk_full) when the engine refuses, EngineUnreachable when it does not answer: then the container may exist, now or later.
         """
         try:
             response = self._call("POST", "/containers/create", body=config, params={"name": name})
@@ -179,8 +179,8 @@ class EngineClient:
     def start(self, container_id: str, timeout: float = 60) -> None:
         """Start a container that the caller has just seen as `created`: Docker would run an exited one again.
 
-        Raises ExecutionFailed or InfrastructureFailed (cannot_start), or EngineUnreachable after `timeout`
-        seconds: then it may have started, or still start.
+        Raises ExecutionFailed (image_refused), InfrastructureFailed (cannot_start, disk_full), or EngineUnreachable
+        after `timeout` seconds: then it may have started, or still start.
         """
         try:
             self._call("POST", f"/containers/{container_id}/start", timeout=timeout)
@@ -271,7 +271,9 @@ class EngineClient:
     def list_volumes(self, site: str) -> list[str]:
         """Names of the volumes with the site's label."""
         filters = json.dumps({"label": [f"{LABEL_PREFIX}site={site}"]})
-        return [row["Name"] for row in self._get_json("/volumes", params={"filters": filters})["Volumes"] or ()]
+        return [
+            row["Name"] for row in self._get_json("/volumes", params={"filters": filters})["Volumes"] or ()
+        ]
 
     def volume_sizes(self) -> dict[str, int]:
         """Bytes in each named volume, as the engine counts them: it walks them all, so ask rarely."""

@@ -32,41 +32,35 @@ NOT_FOUND = (
 UNREACHABLE = (
     "no such host",
     "connection refused",
-    "timeout",
-    "i/o",
-    "tls",
+    "i/o timeout",
+    "timeout exceeded",
+    "handshake",
+    "x509",
     "toomanyrequests",
     "dial tcp",
-    "no space left",
 )
+FULL = "no space left"
 
 # Ours even where a sentence below also matches.
 OURS = (
-    "no space left",
     "cannot allocate memory",
     "deadline exceeded",
     "resource temporarily unavailable",
     "too many open files",
     "device driver",
     "nvidia",
-    "containerd",
-    "no such image",
-    "bind source path does not exist",
+    "cgroup",
 )
-# The image puts something in the way of a mount of ours, or is made for another machine.
+# The image puts something in the way of a mount of ours, or is made for another machine. (The program is not in
+# question here: the launcher is what starts, and it reports a program that cannot.)
 THE_IMAGES = (
     "not a directory",
     "is a directory",
     "exec format error",
-    "no such file or directory",
-    "permission denied",
-    "executable file not found",
     "too many levels of symbolic links",
-    "unable to find user",
     "outside of rootfs",
-    "file exists",
-    "read-only file system",
-    "invalid",
+    "inside /proc",
+    "invalid volume specification",
 )
 
 
@@ -78,6 +72,8 @@ def text(error: Any) -> str:
 def of_pull(sentence: str) -> AttemptFailed:
     """The error to raise for a refused pull."""
     lower = sentence.lower()
+    if FULL in lower:
+        return InfrastructureFailed("disk_full", sentence)
     if any(part in lower for part in UNREACHABLE):
         return InfrastructureFailed("registry_unavailable", sentence)
     if any(part in lower for part in NOT_FOUND):
@@ -90,8 +86,10 @@ def of_pull(sentence: str) -> AttemptFailed:
 def of_start(sentence: str) -> AttemptFailed:
     """The error to raise for a refused create or start."""
     lower = sentence.lower()
+    if FULL in lower:
+        return InfrastructureFailed("disk_full", sentence)
     if not any(part in lower for part in OURS) and any(part in lower for part in THE_IMAGES):
-        return ExecutionFailed("cannot_start", sentence)
+        return ExecutionFailed("image_refused", sentence)
     return InfrastructureFailed("cannot_start", sentence)
 
 

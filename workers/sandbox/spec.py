@@ -53,7 +53,7 @@ def final_argv(
 ) -> tuple[str, ...]:
     """What runs, by Docker's own rule: an entrypoint of the job's discards the image's entrypoint and command.
 
-    Empty when neither the job nor the image says what to run: the caller ends the job as `cannot_start`.
+    Empty when neither the job nor the image says what to run: the caller ends the job as `image_refused`.
     """
     if entrypoint:
         return (*entrypoint, *command)
