@@ -1,0 +1,192 @@
+"""The demo: real jobs through the REST API, shown live. Knows the site only by its address and a token."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import demo_view as view
+from .demo_client import Client
+from .demo_plan import LIMITS, Limit, iris_job, limit_job
+from .progress import Failed
+
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 180
+FINAL = frozenset({"succeeded", "failed", "cancelled", "expired"})
+
+
+def main(environment: Mapping[str, str], arguments: list[str]) -> None:
+    """Run the story against the site at `SITE_URL` and show it.
+
+    Reads what `manage.py prepare_demo` left in the file `PREPARED`: token, admin, its one-time password. Raises
+    `Failed` when the site refuses or does not answer, and when a job did not end as it should.
+    """
+    once = options(arguments).once
+    url, site = environment["SITE_URL"], json.loads(Path(environment["PREPARED"]).read_text())
+    client = Client(url, site["token"])
+    offers = offered(client)
+    iris = client.submit(iris_job(offers))
+    others = [(limit, client.submit(limit_job(limit, offers))) for limit in LIMITS]
+    wrong = [*follow(client, iris), *limits_at_work(client, others)]
+    farewell(url, site, once)
+    if wrong:
+        raise Failed(f"The demo did not go as it should: {'; '.join(wrong)}")
+
+
+def options(arguments: list[str]) -> argparse.Namespace:
+    """The demo's own command line."""
+    parser = argparse.ArgumentParser(prog="./run demo", description="Start a site and run real jobs on it.")
+    parser.add_argument("--once", action="store_true", help="end after the result, leave nothing behind")
+    return parser.parse_args(arguments)
+
+
+def offered(client: Client) -> list[dict[str, Any]]:
+    """Show and return the environments; the demo's two are on one engine."""
+    offers = client.environments()
+    if not offers:
+        raise Failed("The site offers no environment: `manage.py prepare_demo` makes two.")
+    view.title("What this site offers")
+    for offer in offers:
+        view.line(offer["slug"], _offer_text(offer))
+    return offers
+
+
+def _offer_text(offer: Mapping[str, Any]) -> str:
+    amounts = {resource["slug"]: resource["total"] for resource in offer["resources"]}
+    parts = [f"{amounts.pop('cpu', 0)} cores"]
+    parts += [
+        f"{amounts.pop(slug, 0) / 1024:.1f} GiB {name}"
+        for slug, name in (("ram", "memory"), ("disk", "disk"))
+    ]
+    parts += [f"{amount} {slug}" for slug, amount in amounts.items()]
+    return " · ".join([*parts, "free tier and prices" if offer.get("free_tier") else "prices"])
+
+
+def follow(client: Client, job: dict[str, Any]) -> list[str]:
+    """Show one job from its queue to its result; returns what went wrong with it."""
+    view.title("A real job: fit and evaluate a classifier on 150 Iris flowers")
+    view.line("job", f"{job['id']}")
+    job = watch(client, job["id"])
+    if job["status"] != "succeeded":
+        view.line("why", f"{job['end_reason']}: {job['end_detail']}", view.RED)
+        view.line(
+            "stderr", view.printable(client.log(job["id"], 0, "stderr")[0].decode(errors="replace")[-2000:])
+        )
+        return [f"the Iris job ended as {job['end_reason']}"]
+    show_result(job)
+    differing = show_artifacts(client, job["id"])
+    show_times(client, job)
+    return [f"the sha256 of {path} differs" for path in differing]
+
+
+def watch(client: Client, job_id: str) -> dict[str, Any]:
+    """Print each status and phase as it is reached, and the log as it grows; returns the final job."""
+    shown, offset, tail, waited = ("", ""), 0, b"", 0.0
+    while True:
+        job = client.job(job_id)
+        if (stage := (job["status"], job["phase"])) != shown:
+            if job["status"] not in FINAL:
+                view.status(job["status"], job["phase"] or _reason(job))
+            shown, waited = stage, 0.0
+        if job["status"] != "queued":
+            data, offset = client.log(job_id, offset)
+            *whole, tail = (tail + data).split(b"\n")
+            for text in whole:
+                view.log_line(text.decode(errors="replace"))
+        if job["status"] in FINAL:
+            view.status(
+                job["status"], f"exit code {job['exit_code']}" if job["exit_code"] is not None else ""
+            )
+            return job
+        waited = _wait(waited, job)
+
+
+def _wait(waited: float, job: Mapping[str, Any]) -> float:
+    """A pause between two looks; a job that does not move at all ends the demo."""
+    if waited > PATIENCE_SECONDS:
+        raise Failed(
+            f"Nothing moved for {PATIENCE_SECONDS} s ({_reason(job) or job['status']}): see the logs."
+        )
+    time.sleep(POLL_SECONDS)
+    return waited + POLL_SECONDS
+
+
+def _reason(job: Mapping[str, Any]) -> str:
+    return job.get("pending_reason") or ""
+
+
+def show_result(job: Mapping[str, Any]) -> None:
+    """The findings that the program wrote to result.json, and what it used."""
+    found = job["result"]["result"]
+    view.line(
+        "result",
+        f"accuracy {found['accuracy']:.4f} on {found['test']} held-out flowers,"
+        f" {found['cross_validation']:.4f} in cross validation on the other {found['train']}",
+        view.BOLD,
+    )
+    usage = job["usage"]
+    view.line(
+        "used", f"CPU {usage['cpu_seconds']:.2f} s · peak memory {view.size(usage['peak_memory_bytes'])}"
+    )
+
+
+def show_artifacts(client: Client, job_id: str) -> list[str]:
+    """List the stored outputs; each is downloaded and its sha256 compared. Returns those that differ."""
+    differing = []
+    for artifact in client.artifacts(job_id):
+        same = client.sha256_of(job_id, artifact["path"]) == artifact["sha256"]
+        if not same:
+            differing.append(artifact["path"])
+        verdict = view.paint("verified", view.GREEN) if same else view.paint("DIFFERS", view.RED)
+        view.line(
+            "artifact",
+            f"{artifact['path']:<12} {view.size(artifact['size']):>12}  sha256 {artifact['sha256']}  {verdict}",
+        )
+    return differing
+
+
+def show_times(client: Client, job: Mapping[str, Any]) -> None:
+    """How long each stage took."""
+    stages = view.durations(client.events(job["id"]))
+    view.line("times", " · ".join(f"{stage} {spent:.2f} s" for stage, spent in stages))
+
+
+def limits_at_work(client: Client, sent: list[tuple[Limit, dict[str, Any]]]) -> list[str]:
+    """Wait for the jobs that run into a limit and show how each ended; returns what did not end as it must."""
+    view.title("Three jobs that meet the limits of the sandbox")
+    rows, wrong = [], []
+    for limit, submitted in sent:
+        job, waited = client.job(submitted["id"]), 0.0
+        while job["status"] not in FINAL:
+            waited = _wait(waited, job)
+            job = client.job(submitted["id"])
+        log = client.log(job["id"], 0)[0].decode(errors="replace").strip()
+        last = view.printable(log.splitlines()[-1]) if log else ""
+        rows.append((limit.tries, job["status"], job["end_reason"], f"{job['run_seconds'] or 0:.1f} s", last))
+        if job["end_reason"] != limit.reason:
+            wrong.append(
+                f"{limit.program} ended as {job['end_reason']}, not {limit.reason}: {job['end_detail']}"
+            )
+    view.table(("the job tries", "ended", "reason", "ran", "its last words"), rows)
+    return wrong
+
+
+def farewell(url: str, site: Mapping[str, Any], once: bool) -> None:
+    """Where the site is, and how to get in."""
+    view.title("The site")
+    view.line("admin", f"{url}/admin/")
+    if site["admin_password"]:
+        view.line("log in", f"{site['admin']} / {site['admin_password']}   (one-time: shown only now)")
+    else:
+        view.line(
+            "log in",
+            f"{site['admin']}, password unchanged (new one: manage.py changepassword {site['admin']})",
+        )
+    view.line("API", f"{url}/api/v1/docs/")
+    if not once:
+        view.line("token", site["token"])
+        view.line("", "Ctrl-C stops everything that was started.", view.DIM)
