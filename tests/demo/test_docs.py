@@ -1,0 +1,87 @@
+"""What the documents list is what the code has: settings, states, end reasons, words, paths."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from environments.models import reservation
+from jobs.end_reasons import END_REASONS
+from jobs.models import attempt, job
+from workers import models as worker
+
+ROOT = Path(__file__).parents[2]
+MACHINES = {
+    "Job": job.TRANSITIONS,
+    "Attempt": attempt.TRANSITIONS,
+    "Reservation": reservation.TRANSITIONS,
+    "Worker": worker.TRANSITIONS,
+}
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+def section(text: str, title: str) -> str:
+    """The text below a second-level heading."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    assert found, f"no section {title!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row below its header, without code marks."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+    return [row for position, row in enumerate(cells) if position > 1]
+
+
+def settings_read() -> set[str]:
+    return set(re.findall(r'env\.\w+\(\s*"([A-Z_]+)"', read("compute_site/settings.py")))
+
+
+def test_every_setting_is_in_the_example_and_no_other():
+    listed = re.findall(r"^#?([A-Z_]+)=", read(".env.example"), re.M)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == settings_read()
+
+
+def test_every_setting_is_in_the_operations_table():
+    table = section(read("docs/operations.md"), "Settings")
+    assert {row[0] for row in rows(table)} == settings_read()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_state_tables_are_the_transitions(machine):
+    told = {
+        (source.strip(), target.strip())
+        for sources, targets, *_ in rows(section(read("docs/state-machines.md"), machine))
+        for source in sources.split(",")
+        for target in targets.split(",")
+    }
+    real = {(str(source), str(target)) for source, targets in MACHINES[machine].items() for target in targets}
+    assert told == real
+
+
+def test_the_end_reasons_are_the_table():
+    told = {row[0]: row[1:4] for row in rows(section(read("docs/state-machines.md"), "End reasons"))}
+    yes = {True: "yes", False: "no"}
+    assert told == {
+        name: [reason.status, yes[reason.retryable], yes[reason.billable]]
+        for name, reason in END_REASONS.items()
+    }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_modules_and_links_of_a_document_exist(document):
+    text = document.read_text()
+    named = re.findall(
+        r"`((?:compute_site|environments|jobs|workers|providers|docker|docs|requirements|tests)/[\w./-]+)`",
+        text,
+    )
+    missing = [path for path in named if not (ROOT / path).exists()]
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    missing += [link for link in links if not (document.parent / link).exists()]
+    assert not missing
