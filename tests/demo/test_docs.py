@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from jobs.models import attempt, job
 from workers import models as worker
 
 ROOT = Path(__file__).parents[2]
-MACHINES = {
+MACHINES: dict[str, Any] = {
     "Job": job.TRANSITIONS,
     "Attempt": attempt.TRANSITIONS,
     "Reservation": reservation.TRANSITIONS,

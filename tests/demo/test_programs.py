@@ -12,17 +12,16 @@ PROGRAMS = Path(__file__).parents[2] / "compute_site/embedded/demo_jobs"
 SPECIES = ["setosa", "versicolor", "virginica"]
 
 
-def run(name: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", str(PROGRAMS / name), *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+def run(name: str, outputs: Path) -> subprocess.CompletedProcess[str]:
+    folders = {"JOB_INPUTS": str(PROGRAMS), "JOB_OUTPUTS": str(outputs)}
+    program = [sys.executable, "-I", str(PROGRAMS / name)]
+    return subprocess.run(program, env=folders, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")
 def iris(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("outputs")
-    done = run("classify_iris.py", PROGRAMS, outputs)
+    done = run("classify_iris.py", outputs)
     assert done.returncode == 0, done.stderr
     return done.stdout, outputs
 
@@ -66,7 +65,7 @@ def test_the_model_file_predicts_without_the_program(iris):
 
 
 def test_the_same_seed_gives_the_same_files(iris, tmp_path):
-    assert run("classify_iris.py", PROGRAMS, tmp_path).returncode == 0
+    assert run("classify_iris.py", tmp_path).returncode == 0
     for name in ("result.json", "model.json", "report.md"):
         assert (tmp_path / name).read_bytes() == (iris[1] / name).read_bytes()
 

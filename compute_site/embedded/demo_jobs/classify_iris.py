@@ -8,8 +8,8 @@ the regularisation; the model is then fitted to all of them and judged once on t
 import csv
 import json
 import math
+import os
 import random
-import sys
 import time
 from pathlib import Path
 
@@ -168,5 +168,4 @@ def main(inputs: Path, outputs: Path) -> None:
 
 
 if __name__ == "__main__":
-    folders = [Path(argument) for argument in sys.argv[1:3]] or [Path("/data/inputs"), Path("/data/outputs")]
-    main(*folders)
+    main(Path(os.environ["JOB_INPUTS"]), Path(os.environ["JOB_OUTPUTS"]))
