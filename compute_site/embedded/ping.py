@@ -9,9 +9,9 @@ import socket
 def answers(docker_host: str, seconds: float = 2.0) -> bool:
     """True when an engine behind this unix:// or tcp:// address answers a ping."""
     try:
-        connection = _connection(docker_host, seconds)
-        connection.request("GET", "/_ping", headers={"Host": "docker"})
-        return connection.getresponse().status == 200
+        asked = connection(docker_host, seconds)
+        asked.request("GET", "/_ping", headers={"Host": "docker"})
+        return asked.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
 
@@ -27,7 +27,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _connection(docker_host: str, seconds: float) -> http.client.HTTPConnection:
+def connection(docker_host: str, seconds: float) -> http.client.HTTPConnection:
+    """A connection, not opened yet, to the engine behind a unix:// or tcp:// address."""
     scheme, _, rest = docker_host.partition("://")
     if scheme == "unix":
         return _UnixConnection(rest, seconds)
