@@ -107,3 +107,21 @@ def wait_until(
         if time.monotonic() > deadline:
             raise Failed(f"{failure} (not ready after {seconds:.0f} s)")
         time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """True while that process runs; a zombie does not: it holds nothing any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(pid: int, seconds: float) -> bool:
+    """Wait until that process is gone, whoever its parent is; False when it outlives `seconds`."""
+    deadline = time.monotonic() + seconds
+    while alive(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

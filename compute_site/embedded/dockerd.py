@@ -62,6 +62,7 @@ class PrivateEngine:
         """
         if fresh:
             self.clear()
+        self._forget_dead()
         made(self.data_root)
         made(self.run_folder)
         self.cgroups.create()
@@ -114,6 +115,13 @@ class PrivateEngine:
         self.cgroups.remove()
         bridge.remove_bridge(self.bridge)
         shutil.rmtree(self.run_folder, ignore_errors=True)
+
+    def _forget_dead(self) -> None:
+        """After a kill -9 a new daemon would wait for the old containerd while that is a zombie."""
+        for file in (self.run_folder / "docker.pid", self.run_folder / "exec/containerd/containerd.pid"):
+            if file.exists():
+                children.wait_gone(int(file.read_text()), 5)
+                file.unlink()
 
     def _command(self) -> list[str]:
         command = [

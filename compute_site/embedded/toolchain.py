@@ -14,6 +14,8 @@ from .progress import Failed, step
 
 UNPACKED = RUN / "toolchain"
 PACKAGES = ("gcc", "libc6-dev", "binutils")
+# The machine's own loader runs the unpacked gcc: a second C library beside it may not match.
+_MACHINE_HAS = ("libc6", "perl-base")
 
 
 def compiler() -> str:
@@ -37,7 +39,7 @@ def unpacked_compiler() -> str:
         step(f"toolchain: unpacking gcc under {UNPACKED} (nothing is installed)")
         fresh = UNPACKED.with_name(f"{UNPACKED.name}-{os.getpid()}")
         shutil.rmtree(fresh, ignore_errors=True)
-        packages.unpack(PACKAGES, fresh, closure="full", exclude=("perl", "perl-base"))
+        packages.unpack(PACKAGES, fresh, closure="full", exclude=_MACHINE_HAS)
         _wrap(fresh)
         shutil.rmtree(UNPACKED, ignore_errors=True)
         fresh.rename(UNPACKED)
@@ -45,10 +47,7 @@ def unpacked_compiler() -> str:
 
 
 def _wrap(root: Path) -> None:
-    """A two-line `cc`: $CC may be a path only, and the programs need the libraries beside them.
-
-    The unpacked loader runs the unpacked gcc, so that neither the machine's C library nor its age matters.
-    """
+    """A short `cc`: $CC is often taken as one word, and the programs need the libraries beside them."""
     script = root / "cc"
     script.write_text(
         "#!/bin/sh\n"

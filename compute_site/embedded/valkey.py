@@ -53,6 +53,11 @@ class Valkey:
                     raise
         self.url = f"redis://:{self._password}@127.0.0.1:{self._port}/0"
 
+    @property
+    def pid(self) -> int | None:
+        """The process id of a server that we started."""
+        return self._child.pid if self._child is not None else None
+
     def ready(self) -> bool:
         """True when the server takes our password and answers a ping."""
         try:
