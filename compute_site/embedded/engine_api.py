@@ -55,6 +55,12 @@ class EngineApi:
         if status != 200 or b"errorDetail" in answer:
             raise Failed(f"the engine did not load the image: {answer.decode(errors='replace')[-300:]}")
 
+    def put_archive(self, container: str, folder: str, archive: bytes) -> None:
+        """Unpack a tar into a container's folder. Raises `Failed`."""
+        path = f"/containers/{container}/archive?{urlencode({'path': folder})}"
+        status, answer = self._call("PUT", path, archive, {"Content-Type": "application/x-tar"})
+        self._decoded(path, status, answer)
+
     def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, bytes]:
         asked = connection(self._docker_host, self._seconds)
         try:
