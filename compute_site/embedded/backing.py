@@ -33,6 +33,7 @@ class Backing:
         self.valkey = Valkey(places)
         self.engine = Engine(places, live_restore=durable)
         self.image = ""
+        self._started: list[Postgres | Valkey | Engine] = []
         self.keeper = Keeper(self.lock.file)
 
     def start(self) -> None:
@@ -40,8 +41,10 @@ class Backing:
         try:
             if self.engine.private is not None:
                 self.keeper.watch_engine(self.engine.private)
-            for part in (self.postgres, self.valkey, self.engine):
+            # The engine first: it is the one that may be impossible here.
+            for part in (self.engine, self.postgres, self.valkey):
                 part.start()
+                self._started.append(part)
         except BaseException:
             self.stop()
             raise
@@ -59,9 +62,10 @@ class Backing:
     def stop(self, *, quiet: bool = False) -> None:
         """Stop what was started; nothing of it runs or is mounted afterwards. Safe to repeat."""
         for part in (self.valkey, self.postgres, self.engine):
-            if not part.given and not quiet:
+            if part in self._started and not part.given and not quiet:
                 step(f"{part.name}: stopping")
-            part.stop()
+            part.stop()  # Also one that failed half way.
+        self._started.clear()
         if self.engine.private is not None:
             unmount_below(self.places.root / "state")  # The disks of jobs that ran until now.
         self.keeper.dismiss()

@@ -6,14 +6,13 @@ import os
 import subprocess
 from pathlib import Path
 
-from . import toolchain
+from . import image, toolchain
 from .paths import REPOSITORY, RUN, made
 from .progress import Failed, step
 
 LAUNCHER = RUN / "launcher" / "cs-launcher"
 _LAUNCHER_SCRIPT = REPOSITORY / "docker/launcher/build"
-_IMAGE_SCRIPT = REPOSITORY / "docker/base/build"
-IMAGE = "compute-site/base:1"
+IMAGE = "compute-site/base:latest"
 
 
 def build_launcher() -> Path:
@@ -30,11 +29,9 @@ def build_launcher() -> Path:
 
 
 def build_image(docker_host: str) -> str:
-    """Build the base image on that engine (quick when it is there already); returns its tag, raises `Failed`."""
-    if not _IMAGE_SCRIPT.exists():
-        raise Failed(f"{_IMAGE_SCRIPT} is missing: the base image cannot be built.")
+    """Make the base image on that engine (quick when it is there already); returns its tag, raises `Failed`."""
     step(f"base image: {IMAGE}")
-    _run([str(_IMAGE_SCRIPT), IMAGE], {"DOCKER_HOST": docker_host})
+    image.build(docker_host, IMAGE)
     return IMAGE
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from compute_site.embedded import valkey
 from compute_site.embedded.paths import Places
@@ -20,7 +22,7 @@ def test_answers_only_with_the_password_and_keeps_nothing(places: Places):
         assert client.config_get("save") == {"save": ""}
         client.set("key", "value")
         with pytest.raises(redis.AuthenticationError):
-            redis.Redis(port=server._port).ping()
+            redis.Redis(port=server._port, retry=Retry(NoBackoff(), 0)).ping()
         password = server.url.split(":")[2].split("@")[0]
         argv = Path(f"/proc/{server.pid}/cmdline").read_text()
         assert password not in argv
