@@ -57,6 +57,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "compute_site.core.middleware.DatabaseDownMiddleware",
+    "compute_site.core.middleware.RefuseNulMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -139,7 +140,7 @@ CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
 # REST
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "compute_site.core.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -160,6 +161,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {
+        "JobStatus": "jobs.models.JobStatus",
+        "AttemptStatus": "jobs.models.AttemptStatus",
+        "EnvironmentState": "environments.models.EnvironmentState",
+    },
 }
 UNFOLD = {"SITE_TITLE": "Compute Site", "SITE_HEADER": "Compute Site", "SHOW_HISTORY": True}
 

@@ -17,7 +17,12 @@ def knock(engine: Engine) -> None:
     """Send one knock to the engine's queue now. A broker that is down costs at most a moment and no error."""
     try:
         current_app.send_task(
-            KNOCK, args=[engine.pk], queue=engine.queue, expires=KNOCK_EXPIRES_SECONDS, retry=False, ignore_result=True
+            KNOCK,
+            args=[engine.pk],
+            queue=engine.queue,
+            expires=KNOCK_EXPIRES_SECONDS,
+            retry=False,
+            ignore_result=True,
         )
     except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the row is the queue
         log.warning("knock on %s lost (%s); the periodic repair will knock again", engine.name, error)

@@ -53,7 +53,9 @@ END_REASONS: dict[str, EndReason] = {
     "input_mismatch": _asked("An input differs from its declared sha256."),
     "cancelled": EndReason("cancelled", False, True, "client", "Cancelled by a member of the account."),
     "cancelled_by_operator": EndReason("cancelled", False, False, "site", "Cancelled by the operator."),
-    "expired_in_queue": EndReason("expired", False, False, "nobody", "It waited in the queue longer than allowed."),
+    "expired_in_queue": EndReason(
+        "expired", False, False, "nobody", "It waited in the queue longer than allowed."
+    ),
     "registry_unavailable": _ours("The image registry did not answer."),
     "pull_timeout": _ours("Pulling the image took too long."),
     "cannot_start": _ours("The container could not be started."),

@@ -11,9 +11,13 @@ from jobs.models import attempt as attempt_states
 from jobs.models import job as job_states
 
 
-def record_event(job_id: int, kind: str, message: str = "", *, attempt_id: int | None = None, **data: Any) -> None:
+def record_event(
+    job_id: int, kind: str, message: str = "", *, attempt_id: int | None = None, **data: Any
+) -> None:
     """Append one event to a job's history."""
-    JobEvent.objects.create(job_id=job_id, attempt_id=attempt_id, kind=kind, message=message[:2000], data=data)
+    JobEvent.objects.create(
+        job_id=job_id, attempt_id=attempt_id, kind=kind, message=message[:2000], data=data
+    )
 
 
 def move_job(
@@ -36,7 +40,9 @@ def move_job(
     return done
 
 
-def move_attempt(attempt: Attempt, to: str, *, lease: Any = None, guard: Q | None = None, **fields: Any) -> bool:
+def move_attempt(
+    attempt: Attempt, to: str, *, lease: Any = None, guard: Q | None = None, **fields: Any
+) -> bool:
     """Move an attempt to `to` where its token (and `lease`, if given) still holds; True if this caller did it."""
     condition = Q(token=attempt.token)
     if lease is not None:

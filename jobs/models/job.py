@@ -77,6 +77,7 @@ class Job(PublicModel):
     passed_over_since = models.DateTimeField(null=True, help_text="When its turn first came and it did not fit.")
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
+    cancel_reason = models.CharField(max_length=40, blank=True, help_text="The end reason that the request stands for.")
     started_at = models.DateTimeField(null=True, help_text="When the container of the deciding attempt started.")
     finished_at = models.DateTimeField(null=True)
 
@@ -105,10 +106,17 @@ class Job(PublicModel):
             models.CheckConstraint(
                 name="job_end_reason_known", condition=Q(end_reason="") | in_list("end_reason", END_REASONS)
             ),
+            models.CheckConstraint(
+                name="job_cancel_request_complete",
+                condition=Q(cancel_requested_at__isnull=True, cancel_reason="")
+                | Q(cancel_requested_at__isnull=False, cancel_reason__in=["cancelled", "cancelled_by_operator"]),
+            ),
             models.CheckConstraint(name="job_attempts_bounded", condition=Q(attempts_made__lte=models.F("max_attempts"))),
         ]
         indexes = [
             models.Index(fields=["environment", "id"], condition=Q(status="queued"), name="job_queued"),
+            models.Index(fields=["account"], condition=Q(status="queued"), name="job_queued_by_account"),
+            models.Index(fields=["queue_expires_at"], condition=Q(status="queued"), name="job_queue_expiry"),
             models.Index(fields=["account", "-id"], name="job_by_account"),
             models.Index(fields=["status"], condition=~Q(status__in=sorted(FINAL)), name="job_not_final"),
             models.Index(fields=["storage_expires_at"], condition=Q(storage_purged_at__isnull=True), name="job_stored"),

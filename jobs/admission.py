@@ -1,0 +1,198 @@
+"""Step 1: a well-formed job is admitted, with its terms, or refused with nothing written."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from compute_site.core.db import ClockTimestamp, lock_one
+from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
+from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Price, Resource, Tier
+from environments.reservations import fill
+from jobs.billing.models import Account
+from jobs.dispatch import knock_on_commit
+from jobs.models import IdempotencyKey, Job, JobStatus
+from jobs.spec import SPEC_VERSION, Spec
+from jobs.transitions import record_event
+
+MAX_ATTEMPTS = 3
+TERMS_VERSION = 1
+
+
+def admit(
+    *, user: AbstractBaseUser, account: Account | None = None, spec: Spec, idempotency_key: str = ""
+) -> tuple[Job, bool]:
+    """Queue a job for `account` (else the one that `spec` names, else the user's only one), all in one transaction.
+
+    Returns the job and whether it is the answer to an earlier request with the same key and body. Raises
+    ValidationError (a field is wrong), NotAdmitted, QuotaExceeded or IdempotencyConflict: then nothing was written.
+    """
+    account_id = account.pk if account is not None else choose_account(user, spec.account)
+    body = spec.as_json()
+    digest = hashlib.sha256(canonical(body)).hexdigest()
+    with transaction.atomic():
+        account, now = _lock_account(account_id, user)
+        if idempotency_key and (earlier := _earlier_job(account, idempotency_key, digest)):
+            return earlier, True
+        _check_account(account)
+        environment = _find_environment(spec.environment)
+        job = Job(
+            account=account,
+            submitted_by_id=user.pk,
+            environment=environment,
+            tier=spec.tier,
+            spec=body,
+            spec_version=SPEC_VERSION,
+            terms_version=TERMS_VERSION,
+            labels=dict(spec.labels),
+            max_attempts=MAX_ATTEMPTS,
+            created_at=now,
+            **_terms(environment, spec, now),
+        )
+        job.save(force_insert=True)
+        record_event(job.pk, JobStatus.QUEUED)
+        if idempotency_key:
+            IdempotencyKey.objects.create(account=account, key=idempotency_key, body_sha256=digest, job=job)
+        knock_on_commit(environment.engine)
+    return job, False
+
+
+def canonical(data: Any) -> bytes:
+    """One spelling of JSON data: sorted keys, no spaces, UTF-8."""
+    return json.dumps(
+        data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def choose_account(user: AbstractBaseUser, wanted: UUID | None) -> int:
+    """The key of the user's account `wanted`, or of the only one. Raises ValidationError on the field account."""
+    mine = Account.objects.filter(memberships__user=user.pk)
+    found = list((mine.filter(public_id=wanted) if wanted else mine).values_list("pk", flat=True)[:2])
+    if len(found) == 1:
+        return found[0]
+    if wanted:
+        message, code = "You are a member of no such account.", "unknown"
+    elif found:
+        message, code = (
+            "You are a member of several accounts: name the one that the job belongs to.",
+            "required",
+        )
+    else:
+        message, code = "You are a member of no account.", "unknown"
+    raise ValidationError({"account": ValidationError(message, code=code)})
+
+
+def _lock_account(account_id: int, user: AbstractBaseUser) -> tuple[Account, datetime]:
+    """Lock the account for its quota and its keys; also the database's time. Membership is read with the lock."""
+    mine = Account.objects.filter(pk=account_id, memberships__user=user.pk)
+    try:
+        account = lock_one(mine.annotate(now=ClockTimestamp()))
+    except Account.DoesNotExist:
+        raise NotAdmitted("You are not a member of this account.", field="account") from None
+    return account, account.now  # type: ignore[attr-defined]
+
+
+def _earlier_job(account: Account, key: str, digest: str) -> Job | None:
+    rows = IdempotencyKey.objects.filter(account=account, key=key)
+    earlier = rows.select_related("job__account", "job__environment__engine").first()
+    if earlier is None:
+        return None
+    if earlier.body_sha256 != digest:
+        raise IdempotencyConflict("This Idempotency-Key was used before with another body.")
+    return earlier.job
+
+
+def _check_account(account: Account) -> None:
+    if account.closed_at is not None:
+        raise NotAdmitted("This account is closed.", field="account", code="account_closed")
+    limit = settings.MAX_QUEUED_JOBS_PER_ACCOUNT
+    if Job.objects.filter(account=account, status=JobStatus.QUEUED).count() >= limit:
+        raise QuotaExceeded(f"The account already has {limit} queued jobs, the most it may have.")
+
+
+def _find_environment(name: str) -> Environment:
+    engine, slash, slug = name.partition("/")
+    rows = Environment.objects.select_related("engine", "free_tier")
+    rows = rows.filter(engine__name=engine, slug=slug) if slash else rows.filter(public_id=engine)
+    environment = rows.first()
+    if environment is None or environment.state == EnvironmentState.RETIRED:
+        raise ValidationError(
+            {"environment": ValidationError("There is no such environment.", code="unknown")}
+        )
+    if environment.state != EnvironmentState.ACTIVE:
+        raise NotAdmitted(
+            "This environment is draining: it takes no new jobs.", field="environment", code="draining"
+        )
+    if environment.engine.state != EngineState.ACTIVE:
+        text = f"The engine of this environment is {environment.engine.state}: it takes no new jobs."
+        raise NotAdmitted(text, field="environment", code="engine_not_active")
+    return environment
+
+
+def _terms(environment: Environment, spec: Spec, now: datetime) -> dict[str, Any]:
+    """The fields of the job that say what was agreed: they never change, whatever becomes of the environment."""
+    limits = _limits(environment, spec.tier)
+    longest = limits.max_job_duration
+    if spec.max_duration is not None and spec.max_duration > longest:
+        text = f"At most {longest} seconds in this environment and tier; asked: {spec.max_duration}."
+        raise ValidationError({"max_duration": ValidationError(text, code="too_long")})
+    waits = [wait for wait in (spec.max_queue_wait, environment.max_queue_wait) if wait is not None]
+    currency, prices = _prices(environment) if spec.tier == Tier.PAID else ("", {})
+    amounts = fill(environment, spec.tier, spec.resources)
+    kinds = dict(Resource.objects.filter(environment=environment).values_list("slug", "kind"))
+    terms = {
+        "resources": amounts,
+        "kinds": {slug: kinds[slug] for slug in amounts},
+        "tier": spec.tier,
+        "currency": currency,
+        "prices": prices,
+        "min_job_duration": limits.min_job_duration,
+        "max_job_duration": longest,
+        "max_queue_wait": min(waits, default=None),
+        "network": environment.enable_network,
+        "storage_expiry": limits.storage_expiry,
+        "max_attempts": MAX_ATTEMPTS,
+        "log_cap": settings.LOG_CAP_BYTES,
+    }
+    return {
+        "terms": terms,
+        "max_duration": spec.max_duration or longest,
+        "queue_expires_at": queue_expiry(terms, now),
+    }
+
+
+def queue_expiry(terms: Mapping[str, Any], since: datetime) -> datetime | None:
+    """When a job with these terms, queued (again) at `since`, expires in the queue; None = never."""
+    wait = terms["max_queue_wait"]
+    return since + timedelta(seconds=wait) if wait is not None else None
+
+
+def _limits(environment: Environment, tier: str) -> Environment | FreeTier:
+    """Where the durations and the expiry of this tier stand."""
+    if tier == Tier.PAID:
+        return environment
+    free_tier = getattr(environment, "free_tier", None)
+    if free_tier is None:
+        raise NotAdmitted("This environment has no free tier.", field="tier", code="tier_not_offered")
+    return free_tier
+
+
+def _prices(environment: Environment) -> tuple[str, dict[str, str]]:
+    """The currency and the prices per unit and minute, by resource, as decimal text."""
+    rows = Price.objects.filter(price_list__environment=environment).order_by(
+        "price_list__currency", "resource_id"
+    )
+    found = list(rows.values_list("price_list__currency", "resource__slug", "per_minute"))
+    if not found:
+        raise NotAdmitted(
+            "This environment has no prices, so no paid jobs.", field="tier", code="tier_not_offered"
+        )
+    currency = found[0][0]
+    return currency, {slug: format(price, "f") for name, slug, price in found if name == currency}

@@ -1,0 +1,30 @@
+"""What the site offers."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.generics import get_object_or_404
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs.api.offers import Offer, offered_environments, offers
+
+
+class EnvironmentList(APIView):
+    """All environments on offer."""
+
+    @extend_schema(operation_id="environments_list", responses=Offer(many=True))
+    def get(self, request: Request) -> Response:
+        """Environments with their resources, free now, prices, limits and queue."""
+        return Response(Offer(offers(offered_environments()), many=True).data)
+
+
+class EnvironmentOne(APIView):
+    """One environment."""
+
+    @extend_schema(operation_id="environments_retrieve", responses=Offer)
+    def get(self, request: Request, public_id: Any) -> Response:
+        """One environment with its resources, free now, prices, limits and queue."""
+        environment = get_object_or_404(offered_environments(), public_id=public_id)
+        return Response(Offer(offers([environment])[0]).data)

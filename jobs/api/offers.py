@@ -1,0 +1,133 @@
+"""What environments offer, as a client reads it. Never paths of hosts, devices' own settings or other people's data."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db.models import Count, QuerySet
+from rest_framework import serializers
+
+from environments.models import EngineState, Environment, EnvironmentState, FreeTier
+from environments.reservations import free_amounts
+from environments.use import ResourceUse
+from jobs.models import Job, JobStatus
+
+
+class Offered(serializers.Serializer):
+    """One resource: what there is, what is free now, and how much one job may ask."""
+
+    kind = serializers.CharField()
+    total = serializers.IntegerField()
+    free = serializers.IntegerField()
+    min = serializers.IntegerField()
+    max = serializers.IntegerField()
+
+
+class Limits(serializers.Serializer):
+    """Limits of one tier. Durations in seconds; no number = no limit."""
+
+    min_job_duration = serializers.IntegerField(help_text="Shortest billed duration.")
+    max_job_duration = serializers.IntegerField(help_text="Longest run.")
+    storage_expiry = serializers.IntegerField(help_text="Results are kept that long.")
+    max_jobs = serializers.IntegerField(allow_null=True, help_text="Most jobs at once.")
+
+
+class FreeOffer(Limits):
+    """The part that may be used without paying."""
+
+    resources = serializers.DictField(child=Offered())
+
+
+class PriceOffer(serializers.Serializer):
+    """Prices per unit and minute in one currency, as decimal text."""
+
+    currency = serializers.CharField()
+    prices = serializers.DictField(child=serializers.CharField())
+
+
+class Offer(Limits):
+    """One environment as offered."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField(help_text="engine/slug, also taken in place of the id.")
+    description = serializers.CharField()
+    state = serializers.ChoiceField(choices=EnvironmentState.choices)
+    architecture = serializers.CharField()
+    operating_system = serializers.CharField()
+    network = serializers.BooleanField()
+    max_queue_wait = serializers.IntegerField(allow_null=True)
+    resources = serializers.DictField(child=Offered())
+    prices = PriceOffer(many=True)
+    free_tier = FreeOffer(allow_null=True)
+    queued = serializers.IntegerField(help_text="Jobs that wait now.")
+
+
+def offered_environments() -> QuerySet[Environment]:
+    """Environments that take jobs or still finish some, on engines that are not disabled."""
+    rows = Environment.objects.exclude(state=EnvironmentState.RETIRED).exclude(
+        engine__state=EngineState.DISABLED
+    )
+    rows = rows.select_related("engine__host", "free_tier").order_by("engine__name", "slug")
+    return rows.prefetch_related("price_lists__prices__resource")
+
+
+def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
+    """One offer for each environment, with what is free now; six statements, however many there are."""
+    rows = list(environments)
+    amounts = free_amounts(rows)
+    waiting = Job.objects.filter(environment__in=rows, status=JobStatus.QUEUED).order_by()
+    queued = dict(waiting.values_list("environment").annotate(Count("pk")))
+    return [_offer(row, amounts[row.pk], queued.get(row.pk, 0)) for row in rows]
+
+
+def _offer(environment: Environment, uses: Mapping[str, ResourceUse], queued: int) -> dict[str, Any]:
+    host = environment.engine.host
+    return {
+        "id": environment.public_id,
+        "name": str(environment),
+        "description": environment.description,
+        "state": environment.state,
+        "architecture": host.architecture if host else "",
+        "operating_system": host.operating_system if host else "",
+        "network": environment.enable_network,
+        "max_queue_wait": environment.max_queue_wait,
+        **_limits(environment),
+        "resources": {slug: _paid_part(use) for slug, use in uses.items()},
+        "prices": [
+            {
+                "currency": price_list.currency,
+                "prices": {
+                    price.resource.slug: format(price.per_minute, "f") for price in price_list.prices.all()
+                },
+            }
+            for price_list in environment.price_lists.all()
+        ],
+        "free_tier": _free_offer(environment, uses),
+        "queued": queued,
+    }
+
+
+def _limits(source: Environment | FreeTier) -> dict[str, Any]:
+    names = ("min_job_duration", "max_job_duration", "storage_expiry", "max_jobs")
+    return {name: getattr(source, name) for name in names}
+
+
+def _paid_part(use: ResourceUse) -> dict[str, Any]:
+    return {"kind": use.kind, "total": use.offered, "free": use.free, "min": use.min, "max": use.max}
+
+
+def _free_offer(environment: Environment, uses: Mapping[str, ResourceUse]) -> dict[str, Any] | None:
+    free_tier = getattr(environment, "free_tier", None)
+    if free_tier is None:
+        return None
+    parts = {
+        slug: {
+            "kind": use.kind,
+            "total": use.free_tier_total,
+            "free": use.free_tier_free,
+            "min": use.free_tier_min,
+            "max": use.free_tier_max,
+        }
+        for slug, use in uses.items()
+        if use.free_tier_total is not None
+    }
+    return {**_limits(free_tier), "resources": parts}

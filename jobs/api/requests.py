@@ -1,0 +1,80 @@
+"""What a client sends, for the schema: `jobs.spec` is what checks it."""
+
+from rest_framework import serializers
+
+from environments.models import Tier
+
+
+class InputRequest(serializers.Serializer):
+    """A small file, given inline."""
+
+    name = serializers.RegexField(r"^[A-Za-z0-9._-]{1,128}$", help_text="Its name below /data/inputs.")
+    text = serializers.CharField(
+        allow_blank=True, help_text="Its content; at most 1 MiB for all inputs together."
+    )
+
+
+class JobRequest(serializers.Serializer):
+    """A container job, version 1. Unknown fields are refused."""
+
+    environment = serializers.CharField(help_text="Id of an environment, or “engine/slug”.")
+    image = serializers.CharField(
+        required=False,
+        allow_null=True,
+        max_length=512,
+        help_text="Image to run; none = the site's sandbox image.",
+    )
+    entrypoint = serializers.ListField(
+        child=serializers.CharField(allow_blank=True),
+        required=False,
+        help_text="Replaces the image's entrypoint and command.",
+    )
+    command = serializers.ListField(
+        child=serializers.CharField(allow_blank=True),
+        required=False,
+        help_text="What runs; a list, never split on spaces.",
+    )
+    args = serializers.ListField(
+        child=serializers.CharField(allow_blank=True), required=False, help_text="Follow the command."
+    )
+    env = serializers.DictField(
+        child=serializers.CharField(allow_blank=True), required=False,
+        help_text="Variables; LD_*, GLIBC_*, PYTHON*, NVIDIA_* and DOCKER_* are refused.",
+    )  # fmt: skip
+    inputs = InputRequest(many=True, required=False)
+    outputs = serializers.ListField(
+        child=serializers.CharField(), required=False, allow_null=True,
+        help_text="Files or folders to keep, below /data/outputs; none = everything.",
+    )  # fmt: skip
+    resources = serializers.DictField(
+        child=serializers.JSONField(), required=False,
+        help_text="Amount by resource: cores, MiB (ram and disk also as “4GiB”), devices, counts.",
+    )  # fmt: skip
+    max_duration = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        help_text="Longest run in seconds; none = the longest allowed.",
+    )
+    max_queue_wait = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, help_text="Longest wait in the queue in seconds."
+    )
+    tier = serializers.ChoiceField(choices=Tier.choices, required=False, help_text="paid (default) or free.")
+    account = serializers.UUIDField(required=False, allow_null=True, help_text="None = your only account.")
+    labels = serializers.DictField(
+        child=serializers.CharField(allow_blank=True),
+        required=False,
+        help_text="At most 32 short words of yours.",
+    )
+
+
+class TokenRequest(serializers.Serializer):
+    """How long a new token is good for."""
+
+    expires_in = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=60,
+        max_value=10 * 366 * 24 * 3600,
+        help_text="Seconds; none = for ever.",
+    )

@@ -1,0 +1,142 @@
+"""What a client reads of a job."""
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from jobs.end_reasons import END_REASONS
+from jobs.models import Artifact, Attempt, Job, JobEvent
+from jobs.pending import engine_reasons, pending_reason
+
+TEXT_OR_NULL = {"type": ["string", "null"]}
+AMOUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
+OBJECT = {"type": "object", "additionalProperties": {}}
+
+
+class EnvironmentName(serializers.Serializer):
+    """Which environment, in short."""
+
+    id = serializers.UUIDField(source="public_id")
+    name = serializers.CharField(source="__str__", help_text="engine/slug")
+
+
+class JobListing(serializers.ModelSerializer):
+    """A job in a list."""
+
+    id = serializers.UUIDField(source="public_id", read_only=True)
+    account = serializers.UUIDField(source="account.public_id", read_only=True)
+    environment = EnvironmentName(read_only=True)
+
+    class Meta:
+        model = Job
+        fields = [
+            "id", "account", "environment", "tier", "status", "phase", "labels", "max_duration", "created_at",
+            "started_at", "finished_at", "end_reason", "exit_code", "run_seconds",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class AttemptDetail(serializers.ModelSerializer):
+    """One try of a job."""
+
+    id = serializers.UUIDField(source="public_id", read_only=True)
+    engine = serializers.CharField(source="engine.name", read_only=True)
+
+    class Meta:
+        model = Attempt
+        fields = [
+            "id", "number", "engine", "status", "image_id", "created_at", "started_at", "exited_at", "finished_at",
+            "stop_reason", "end_reason", "end_detail", "exit_code",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class JobDetail(JobListing):
+    """A job with everything but its log, events and outputs."""
+
+    pending_reason = serializers.SerializerMethodField(help_text="What a queued job waits for.")
+    end_message = serializers.SerializerMethodField(help_text="The end reason in words.")
+    resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
+    spec = serializers.SerializerMethodField(help_text="The job as asked; of inputs only name and size.")
+    terms = serializers.SerializerMethodField(help_text="As admitted: prices and limits.")
+    attempts = AttemptDetail(many=True, read_only=True)
+
+    class Meta(JobListing.Meta):
+        fields = [
+            *JobListing.Meta.fields, "pending_reason", "end_message", "end_detail", "resources", "usage", "spec",
+            "terms", "image_id", "attempts_made", "max_attempts", "not_before", "queue_expires_at",
+            "cancel_requested_at", "result", "manifest", "manifest_sha256", "refused_outputs", "storage_expires_at",
+            "storage_purged_at", "attempts",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_pending_reason(self, job: Job) -> str | None:
+        return pending_reason(job)
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_end_message(self, job: Job) -> str | None:
+        return END_REASONS[job.end_reason].message if job.end_reason else None
+
+    @extend_schema_field(AMOUNTS)
+    def get_resources(self, job: Job) -> Any:
+        return job.terms["resources"]
+
+    @extend_schema_field(OBJECT)
+    def get_spec(self, job: Job) -> Any:
+        inputs = [{"name": name, "size": len(text.encode())} for name, text in job.spec["inputs"].items()]
+        return {**job.spec, "inputs": inputs}
+
+    @extend_schema_field(OBJECT)
+    def get_terms(self, job: Job) -> Any:
+        return {name: value for name, value in job.terms.items() if name not in ("resources", "kinds")}
+
+
+class JobAdmitted(JobListing):
+    """A job just admitted: costs no further look into the database."""
+
+    pending_reason = serializers.SerializerMethodField(
+        help_text="What of the engine keeps it waiting, if anything."
+    )
+    resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
+
+    class Meta(JobListing.Meta):
+        fields = [*JobListing.Meta.fields, "pending_reason", "resources", "queue_expires_at"]
+        read_only_fields = fields
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_pending_reason(self, job: Job) -> str | None:
+        return "; ".join(engine_reasons(job.environment.engine, timezone.now())) or None
+
+    @extend_schema_field(AMOUNTS)
+    def get_resources(self, job: Job) -> Any:
+        return job.terms["resources"]
+
+
+class EventDetail(serializers.ModelSerializer):
+    """One thing that happened to a job."""
+
+    attempt = serializers.IntegerField(source="attempt.number", read_only=True, allow_null=True, default=None)
+
+    class Meta:
+        model = JobEvent
+        fields = ["id", "kind", "message", "data", "attempt", "created_at"]
+        read_only_fields = fields
+
+
+class ArtifactDetail(serializers.ModelSerializer):
+    """One stored output."""
+
+    class Meta:
+        model = Artifact
+        fields = ["path", "size", "sha256"]
+        read_only_fields = fields
+
+
+class NewToken(serializers.Serializer):
+    """A token, shown this once."""
+
+    token = serializers.CharField()
+    expiry = serializers.DateTimeField(allow_null=True)
