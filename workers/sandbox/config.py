@@ -16,7 +16,8 @@ from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LAUNCHER_PATH, Spec
 MIB = 2**20
 PIDS = 256  # processes and threads, or PIDS_PER_CORE for each core where that is more
 PIDS_PER_CORE = 32
-OPEN_FILES = 65536
+# An engine without CAP_SYS_RESOURCE cannot give more than it has itself, and then starts nothing.
+OPEN_FILES = 16384
 LOCKED_MEMORY = 64 * 1024  # bytes
 DEADLINE_MARGIN = 5  # seconds after max_duration; the site's own clock comes first
 MAX_ARGUMENTS = 96 * 1024  # bytes, all of argv together

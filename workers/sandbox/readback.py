@@ -110,10 +110,11 @@ def _source(mount: Mapping[str, Any]) -> str:
 
 
 def _same(asked: Any, made: Any) -> bool:
-    """Equal, where an empty list, map or text counts as absent, but neither False nor 0 does."""
+    """Equal, where an empty list, map or text counts as absent; so do False and 0 inside a map that leaves them out."""
     if isinstance(asked, Mapping) and isinstance(made, Mapping):
-        keys = set(asked) | set(made)
-        return all(_same(asked.get(key), made.get(key)) for key in keys)
+        both = set(asked) & set(made)
+        alone = [value for tree in (asked, made) for key, value in tree.items() if key not in both]
+        return all(_same(asked[key], made[key]) for key in both) and all(map(_empty, alone))
     if isinstance(asked, list) and isinstance(made, list):
         return len(asked) == len(made) and all(map(_same, asked, made))
     nothing: tuple[Any, ...] = (None, "", [], {})

@@ -6,7 +6,6 @@ Docker answers with sentences, not codes. A sentence that we do not know is ours
 import json
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed
 
@@ -62,11 +61,6 @@ THE_IMAGES = (
     "inside /proc",
     "invalid volume specification",
 )
-
-
-def text(error: Any) -> str:
-    """The engine's sentence out of the SDK's error."""
-    return str(getattr(error, "explanation", None) or error)
 
 
 def of_pull(sentence: str) -> AttemptFailed:
