@@ -17,4 +17,5 @@ BEAT_SCHEDULE = {
     "reclaim": _every(10.0, "workers.reclaim"),
     "sweep engines": _every(30.0, "workers.knock_sweeps"),
     "retention": _every(60.0, "workers.purge_expired"),
+    "stray outputs": _every(3600.0, "workers.remove_stray_outputs"),
 }

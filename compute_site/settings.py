@@ -18,13 +18,14 @@ SITE_ID = env.str("SITE_ID", default="local")  # [a-z0-9]{1,12}: labels, contain
 STATE_DIR = Path(env.str("STATE_DIR", default=str(BASE_DIR / "var" / "state")))  # workspaces of running jobs
 DATA_DIR = Path(env.str("DATA_DIR", default=str(BASE_DIR / "var" / "data")))  # stored outputs
 LAUNCHER = env.str("LAUNCHER", default=str(BASE_DIR / "var" / "launcher"))  # static PID 1 of every container
-SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:latest")
+SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:1")
 UID_RANGE = (env.int("UID_FIRST", default=2_000_000_000), env.int("UID_COUNT", default=65_536))
 DOCKER_HOST = env.str("DOCKER_HOST", default="unix:///var/run/docker.sock")
 LOG_CAP_BYTES = env.int("LOG_CAP_BYTES", default=16 * 1024 * 1024)  # per stream
 WORKER_TTL_SECONDS = env.int("WORKER_TTL_SECONDS", default=15)  # silent for longer = lost
 STEP_LEASE_SECONDS = env.int("STEP_LEASE_SECONDS", default=20)  # renewed by the worker's heartbeat
 IMAGE_PULL_SECONDS = env.int("IMAGE_PULL_SECONDS", default=900)
+ALLOWED_REGISTRIES = env.list("ALLOWED_REGISTRIES", default=["docker.io"])  # pulls from others are refused
 STOP_GRACE_SECONDS = env.int("STOP_GRACE_SECONDS", default=10)
 RETRY_BACKOFF_SECONDS = env.int("RETRY_BACKOFF_SECONDS", default=5)
 MAX_BYPASS_SECONDS = env.int("MAX_BYPASS_SECONDS", default=300)
@@ -98,7 +99,10 @@ WHITENOISE_USE_FINDERS = True  # no collectstatic step
 WHITENOISE_AUTOREFRESH = DEBUG
 MEDIA_ROOT = DATA_DIR
 STORAGES: dict[str, Any] = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": str(DATA_DIR)}},
+    "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(DATA_DIR)},
+    },
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024

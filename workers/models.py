@@ -45,8 +45,12 @@ class Worker(PublicModel):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.CheckConstraint(name="worker_status_known", condition=in_list("status", WorkerStatus.values)),
-            models.UniqueConstraint(fields=["engine"], condition=Q(status__in=sorted(LIVE)), name="worker_one_live_per_engine"),
+            models.CheckConstraint(
+                name="worker_status_known", condition=in_list("status", WorkerStatus.values)
+            ),
+            models.UniqueConstraint(
+                fields=["engine"], condition=Q(status__in=sorted(LIVE)), name="worker_one_live_per_engine"
+            ),
             models.CheckConstraint(
                 name="worker_ended_exactly_when_ended",
                 condition=Q(status__in=sorted(LIVE), ended_at__isnull=True)

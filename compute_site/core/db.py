@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, connection, models, transaction
 from django.db.models import DateTimeField, Func
 
@@ -16,7 +17,7 @@ class ClockTimestamp(Func):
 
     function = "clock_timestamp"
     template = "%(function)s()"
-    output_field = DateTimeField()  # type: ignore[assignment]  # the stubs know only the lazy property
+    output_field = DateTimeField()
 
 
 def database_now() -> datetime:
@@ -25,7 +26,7 @@ def database_now() -> datetime:
         cursor.execute("SELECT clock_timestamp()")
         row = cursor.fetchone()
     assert row is not None
-    return row[0]  # type: ignore[no-any-return]
+    return cast(datetime, row[0])
 
 
 def require_transaction() -> None:
@@ -45,10 +46,10 @@ def lock(queryset: models.QuerySet[Model], *, skip_locked: bool = False) -> list
 
 
 def lock_one(queryset: models.QuerySet[Model]) -> Model:
-    """Lock exactly one row. Raises the model's DoesNotExist."""
+    """Lock exactly one row. Raises ObjectDoesNotExist."""
     rows = lock(queryset)
     if len(rows) != 1:
-        raise queryset.model.DoesNotExist(f"{queryset.model.__name__}: {len(rows)} rows to lock, not 1")
+        raise ObjectDoesNotExist(f"{queryset.model.__name__}: {len(rows)} rows to lock, not 1")
     return rows[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import shutil
 from pathlib import Path
 
 from . import sandbox
@@ -68,6 +69,7 @@ class Backing:
         self._started.clear()
         if self.engine.private is not None:
             unmount_below(self.places.root / "state")  # The disks of jobs that ran until now.
+            shutil.rmtree(self.places.sockets, ignore_errors=True)
         self.keeper.dismiss()
         self.lock.release()
 
@@ -82,6 +84,7 @@ class Backing:
             "SECRET_KEY": _secret(root / "secret"),
             "STATE_DIR": str(made(root / "state")),
             "DATA_DIR": str(made(root / "data")),
+            "PREPARED": str(root / "prepared.json"),
             "SITE_ID": f"s{self.places.tag[:6]}",
             "ALLOWED_HOSTS": "localhost,127.0.0.1",
         }

@@ -26,7 +26,10 @@ class Process:
 
 def preparations() -> list[Process]:
     """What runs to its end before the site starts, in this order."""
-    return [Process("migrate", _manage("migrate", "--no-input"))]
+    return [
+        Process("migrate", _manage("migrate", "--no-input", "--verbosity", "0")),
+        Process("prepare", _manage("prepare_demo")),  # Changes nothing where a site is set up already.
+    ]
 
 
 def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import importlib
 import os
 import socket
 from collections.abc import Callable
 
 from .backing import Backing, exports
+from .demo import main as show_demo
+from .demo import options
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
 from .paths import REPOSITORY, RUN, Places
@@ -29,11 +30,10 @@ def up(_: list[str]) -> int:
 
 def demo(arguments: list[str]) -> int:
     """Run the site and the demonstration on it; `--once` ends after its result."""
-    once = "--once" in arguments
+    once = options(arguments).once  # Before anything is started: a wrong argument ends here.
 
     def show(environment: dict[str, str]) -> None:
-        # Loaded only now: it needs the site's packages, which the other commands do not.
-        importlib.import_module("compute_site.embedded.demo").main(environment, arguments)
+        show_demo(environment, arguments)
 
     return _run_site(show, once=once)
 

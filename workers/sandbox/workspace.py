@@ -15,10 +15,10 @@ from workers.sandbox.outputs import OutputLimits, Outputs, Sink
 HOSTS_PATH = "/etc/hosts"
 # Without a network of Docker's there is no hosts file either; with this one `localhost` resolves.
 HOSTS = b"127.0.0.1 localhost job\n::1 localhost job\n"
-STREAMS = ("stdout", "stderr")
+Stream = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 CONTROL_FILES = (*STREAMS, "marker")
 
-Stream = Literal["stdout", "stderr"]
 Mode = Literal["shared", "archive"]
 Disk = Literal["loop", "watchdog"]
 Kind = Literal["folder", "mount", "loop", "volume"]

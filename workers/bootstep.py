@@ -1,0 +1,32 @@
+"""The part of an engine's Celery worker that is not about messages: presence, watcher, heartbeat."""
+
+from typing import Any
+
+from celery import bootsteps
+from celery.signals import worker_shutting_down
+
+from environments.models import Engine
+from workers import presence
+
+
+def engine_step(engine: Engine) -> type[bootsteps.StartStopStep]:
+    """The bootstep that makes a Celery worker the worker of `engine`: add it to the app before the worker is made."""
+
+    class EngineStep(bootsteps.StartStopStep):
+        requires = ("celery.worker.components:Pool",)
+
+        def start(self, parent: Any) -> None:
+            presence.arrive(engine)
+            worker_shutting_down.connect(_drain)
+
+        def stop(self, parent: Any) -> None:
+            presence.leave()
+
+        terminate = stop
+
+    return EngineStep
+
+
+def _drain(**_: Any) -> None:
+    """SIGTERM: nothing new is taken while the pool finishes its steps."""
+    presence.drain()

@@ -1,0 +1,111 @@
+"""fsck: every disagreement between rows and what is on the engines. Changes nothing."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+
+from compute_site.core.db import database_now
+from compute_site.core.errors import SiteError
+from environments.models import Engine, EngineKind, EngineState
+from jobs.models import Attempt, AttemptStatus
+from jobs.models.attempt import FINAL
+from workers.engines import Connection, connect
+from workers.sandbox import cgroup
+from workers.sweep import as_uuid
+
+SETTLING = timedelta(seconds=60)  # what is on its way is no disagreement
+
+# Each statement finds rows that contradict each other; the columns fill the words.
+ROW_CHECKS = {
+    "job {} is {} without a live attempt": """
+        SELECT j.public_id, j.status FROM jobs_job j WHERE j.status IN ('preparing', 'running', 'collecting')
+           AND NOT EXISTS (SELECT FROM jobs_attempt a WHERE a.job_id = j.id AND a.finished_at IS NULL)""",
+    "job {} is {} with a live attempt": """
+        SELECT j.public_id, j.status FROM jobs_job j WHERE (j.finished_at IS NOT NULL OR j.status = 'queued')
+           AND EXISTS (SELECT FROM jobs_attempt a WHERE a.job_id = j.id AND a.finished_at IS NULL)""",
+    "reservation of attempt {} is live although the attempt was cleaned": """
+        SELECT r.holder FROM environments_reservation r JOIN jobs_attempt a ON a.public_id = r.holder
+         WHERE r.released_at IS NULL AND a.cleaned_at IS NOT NULL""",
+    "reservation of {} belongs to no attempt": """
+        SELECT r.holder FROM environments_reservation r
+         WHERE NOT EXISTS (SELECT FROM jobs_attempt a WHERE a.public_id = r.holder)""",
+    "attempt {} is not cleaned and holds no reservation": """
+        SELECT a.public_id FROM jobs_attempt a WHERE a.cleaned_at IS NULL
+           AND NOT EXISTS (SELECT FROM environments_reservation r WHERE r.holder = a.public_id AND r.released_at IS NULL)""",
+    "reservation of {} is released but holds cores": """
+        SELECT r.holder FROM environments_reservation r JOIN environments_reservedcore c ON c.reservation_id = r.id
+         WHERE r.released_at IS NOT NULL AND c.released_at IS NULL""",
+    "reservation of {} is released but holds devices": """
+        SELECT r.holder FROM environments_reservation r JOIN environments_reserveddevice d ON d.reservation_id = r.id
+         WHERE r.released_at IS NOT NULL AND d.released_at IS NULL""",
+    "reservation of {} is released but holds amounts": """
+        SELECT r.holder FROM environments_reservation r JOIN environments_reservedamount x ON x.reservation_id = r.id
+         WHERE r.released_at IS NOT NULL AND x.released_at IS NULL""",
+    "resource {} of environment {}: {} in use of {}": """
+        SELECT r.slug, e.slug, sum(x.amount), r.total FROM environments_reservedamount x
+          JOIN environments_resource r ON r.id = x.resource_id JOIN environments_environment e ON e.id = r.environment_id
+         WHERE x.released_at IS NULL GROUP BY r.id, e.id HAVING sum(x.amount) > r.total""",
+}
+
+
+def disagreements() -> Iterator[str]:
+    """Every disagreement, one line each. An engine that does not answer is one."""
+    yield from _rows()
+    yield from _unclean()
+    for engine in Engine.objects.filter(kind=EngineKind.DOCKER).exclude(state=EngineState.DISABLED):
+        try:
+            link = connect(engine)
+            yield from _containers(link)
+            yield from _leftovers(link)
+        except SiteError as error:
+            yield f"engine {engine.name}: {error}"
+
+
+def _rows() -> Iterator[str]:
+    with connection.cursor() as cursor:
+        for words, statement in ROW_CHECKS.items():
+            cursor.execute(statement)
+            yield from (words.format(*row) for row in cursor.fetchall())
+
+
+def _unclean() -> Iterator[str]:
+    """Finished a while ago, and still something of it on the engine."""
+    limit = database_now() - SETTLING
+    for attempt in Attempt.objects.filter(
+        status__in=sorted(FINAL), cleaned_at__isnull=True, finished_at__lt=limit
+    ):
+        yield f"attempt {attempt.public_id} ended and is not cleaned: {attempt.leftover or 'no step was made'}"
+
+
+def _containers(link: Connection) -> Iterator[str]:
+    listed = {container.name: container for container in link.client.list_site(settings.SITE_ID)}
+    rows = {
+        row.container_name: row
+        for row in Attempt.objects.filter(container_name__in=listed, engine=link.engine)
+    }
+    for name, container in listed.items():
+        row = rows.get(name)
+        if container.label("tombstone"):
+            continue
+        if row is None:
+            yield f"container {name} bears our site's label and belongs to no attempt"
+        elif str(row.nonce) != container.label("nonce"):
+            yield f"container {name} bears our name with another nonce"
+        elif row.cleaned_at is not None:
+            yield f"container {name} is {container.status} although its attempt was cleaned"
+    for row in Attempt.objects.filter(engine=link.engine, status=AttemptStatus.RUNNING):
+        if row.container_name not in listed:
+            yield f"attempt {row.public_id} is running without a container"
+
+
+def _leftovers(link: Connection) -> Iterator[str]:
+    for trace in link.traces():
+        if not Attempt.objects.filter(container_name=trace.name, cleaned_at__isnull=True).exists():
+            yield f"{trace.kind} {trace.where} has no live attempt"
+    if link.engine.facts.get("cgroup_parent"):
+        for name in sorted(cgroup.existing(settings.SITE_ID)):
+            key = as_uuid(name.rsplit("/", 1)[-1])
+            if key is None or not Attempt.objects.filter(public_id=key, cleaned_at__isnull=True).exists():
+                yield f"cgroup {name} has no live attempt"

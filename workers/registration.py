@@ -1,0 +1,74 @@
+"""Registering an engine: ask it who it is, try what it can do, and write host, cores and engine into rows."""
+
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from compute_site.core.errors import SiteError
+from compute_site.core.models import save_clean
+from environments.detection import record_engine, record_host
+from environments.models import Engine, Host
+from workers.engines import WrongEngine, client_for, disconnect
+from workers.sandbox.docker import EngineClient, EngineFacts
+from workers.sandbox.probe import Probe, probe
+
+
+class NotUsable(SiteError):
+    """The engine answers, but cannot keep the sandbox's promises; the message says what is missing."""
+
+
+def register_engine(name: str, endpoint: str, host_name: str, **fields: Any) -> tuple[Engine, list[str]]:
+    """Make (or refresh) host and engine of these names from what the engine reports; returns it with warnings.
+
+    A new engine is disabled until it has an environment and is activated. Raises ValidationError, EngineUnreachable,
+    WrongEngine, NotUsable; then nothing was written but the names.
+    """
+    engine = Engine.objects.filter(name=name).select_related("host").first()
+    if engine is None:
+        host = Host.objects.filter(name=host_name).first() or save_clean(Host(name=host_name))
+        engine = save_clean(Engine(name=name, host=host, endpoint=endpoint, **fields))
+    elif engine.endpoint != endpoint:
+        engine.endpoint = endpoint
+        save_clean(engine)
+    return engine, detect(engine)
+
+
+def detect(engine: Engine) -> list[str]:
+    """Ask the engine again, and write what it says into its host and itself; returns warnings. Raises as above."""
+    if engine.host is None:
+        raise ValidationError({"host": "A fleet engine has no host to detect."})
+    client = client_for(engine)
+    facts = client.facts()
+    if engine.docker_id and engine.docker_id != facts.engine_id:
+        raise WrongEngine(
+            f"{engine.endpoint} is another engine than before ({facts.engine_id}, was {engine.docker_id}). "
+            "Register it under a new name; if the old one is gone for ever, declare its host gone."
+        )
+    found = _probe(client, facts)
+    warnings = record_host(engine.host, facts)
+    details = {**asdict(facts), **asdict(found)}
+    record_engine(engine, facts, found, details)
+    disconnect(engine)
+    return [*warnings, *found.notes]
+
+
+def _probe(client: EngineClient, facts: EngineFacts) -> Probe:
+    if not facts.seccomp:
+        raise NotUsable(
+            "the engine runs containers without its default seccomp profile; enable it in dockerd"
+        )
+    image = client.image(settings.SANDBOX_IMAGE)
+    if image is None:
+        raise NotUsable(
+            f"the engine has no image {settings.SANDBOX_IMAGE} to try things with: docker/base/build makes it"
+        )
+    return probe(
+        client,
+        state_dir=str(settings.STATE_DIR),
+        launcher=settings.LAUNCHER,
+        site=settings.SITE_ID,
+        image=image,
+        facts=facts,
+    )

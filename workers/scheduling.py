@@ -1,0 +1,166 @@
+"""Step 2, take: lock the host, read what is in use, choose the next job that fits, reserve. One transaction."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F
+
+from compute_site.core.errors import CapacityUnavailable
+from compute_site.core.models import new_public_id
+from environments import reservations
+from environments.models import Engine, EngineState, EnvironmentState
+from jobs.models import Attempt, Job, JobStatus
+from jobs.transitions import move_job
+from workers.checkpoint import checkpoint
+from workers.lifecycle import new_lease
+from workers.models import Worker, WorkerStatus
+from workers.sandbox.spec import container_name
+
+log = logging.getLogger(__name__)
+
+CANDIDATES = 32  # how many queued jobs one pass looks at
+PREPARE_SECONDS = 300.0
+
+# Queued jobs of one engine whose turn it may be: first in first out per environment and tier, paid before free.
+# An environment without a free core can start nothing, so its queue is not even read.
+CANDIDATE_SQL = """
+    SELECT j.id
+      FROM jobs_job j
+      JOIN environments_environment e ON e.id = j.environment_id
+     WHERE e.engine_id = %s AND e.state <> %s
+       AND j.status = 'queued' AND j.cancel_requested_at IS NULL
+       AND (j.not_before IS NULL OR j.not_before <= clock_timestamp())
+       AND (j.queue_expires_at IS NULL OR j.queue_expires_at > clock_timestamp())
+       AND EXISTS (
+           SELECT FROM environments_core c
+            WHERE c.environment_id = e.id
+              AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
+     ORDER BY (j.tier = 'free'), j.id
+     LIMIT %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A job that was just reserved for this worker. `more`: others wait whose turn may have come too."""
+
+    attempt: Attempt
+    more: bool
+
+
+def take(engine: Engine, worker: Worker) -> Taken | None:
+    """Reserve the next job that fits and make its attempt (preparing, leased to `worker`); None when none does.
+
+    Before: job queued. After: job preparing, attempt preparing, reservation held; or nothing changed at all.
+    """
+    if not _candidates(engine, 1):
+        return None
+    checkpoint("take.before")
+    with transaction.atomic():
+        assert engine.host_id is not None
+        host = reservations.lock_host(engine.host_id)
+        if host.declared_gone_at or not _may_start(engine, worker):
+            return None
+        taken = _first_that_fits(engine, worker, _candidates(engine, CANDIDATES))
+    checkpoint("take.after")
+    return taken
+
+
+def _may_start(engine: Engine, worker: Worker) -> bool:
+    state = Engine.objects.values_list("state", flat=True).get(pk=engine.pk)
+    status = Worker.objects.values_list("status", flat=True).get(pk=worker.pk)
+    return state == EngineState.ACTIVE and status == WorkerStatus.ONLINE
+
+
+def _candidates(engine: Engine, limit: int) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(CANDIDATE_SQL, [engine.pk, EnvironmentState.RETIRED, limit])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> Taken | None:
+    """Try each candidate within a savepoint of its own; an environment whose first job waited too long is closed to the rest."""
+    closed: set[tuple[int, str]] = set()
+    seen: set[tuple[int, str]] = set()
+    for position, job_id in enumerate(candidates):
+        job = _locked(job_id)
+        if job is None or (job.environment_id, job.tier) in closed:
+            continue
+        queue = (job.environment_id, job.tier)
+        try:
+            attempt = _reserve(engine, worker, job)
+        except CapacityUnavailable:
+            if queue not in seen and _note_passed_over(job):
+                closed.add(queue)
+            seen.add(queue)
+            continue
+        return Taken(attempt, more=position + 1 < len(candidates))
+    return None
+
+
+def _locked(job_id: int) -> Job | None:
+    rows = Job.objects.select_related("environment").filter(
+        pk=job_id, status=JobStatus.QUEUED, cancel_requested_at__isnull=True
+    )
+    return rows.select_for_update(no_key=True, skip_locked=True, of=("self",)).first()
+
+
+def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
+    """Claim and attempt in a savepoint: raises CapacityUnavailable and leaves nothing behind when it does not fit."""
+    holder = new_public_id()
+    with transaction.atomic():
+        claim = reservations.acquire(
+            holder=holder,
+            environment=job.environment,
+            tier=job.tier,
+            amounts=job.terms["resources"],
+            uid_range=settings.UID_RANGE,
+        )
+        attempt = _make_attempt(engine, worker, job, holder, claim)
+        move_job(
+            job.pk,
+            JobStatus.PREPARING,
+            attempt_id=attempt.pk,
+            data={"attempt": attempt.number, "cores": list(claim.cores), "devices": list(claim.devices)},
+            attempts_made=F("attempts_made") + 1,
+            passed_over_since=None,
+            not_before=None,
+            phase="workspace",
+        )
+    return attempt
+
+
+def _make_attempt(
+    engine: Engine, worker: Worker, job: Job, holder: UUID, claim: reservations.Claim
+) -> Attempt:
+    lease: dict[str, Any] = new_lease(worker, PREPARE_SECONDS)
+    attempt = Attempt(
+        public_id=holder,
+        job=job,
+        number=job.attempts_made + 1,
+        engine=engine,
+        uid=claim.uid,
+        cores=list(claim.cores),
+        device_uuids=list(claim.devices),
+        container_name=container_name(settings.SITE_ID, str(holder)),
+        image_id=job.image_id,
+        **lease,
+    )
+    attempt.save(force_insert=True)
+    return attempt
+
+
+def _note_passed_over(job: Job) -> bool:
+    """Remember when its turn came; True once it has been passed over for so long that its resources are held for it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE jobs_job SET passed_over_since = COALESCE(passed_over_since, clock_timestamp())"
+            " WHERE id = %s RETURNING passed_over_since <= clock_timestamp() - make_interval(secs => %s)",
+            [job.pk, settings.MAX_BYPASS_SECONDS],
+        )
+        row = cursor.fetchone()
+    return bool(row and row[0])

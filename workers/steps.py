@@ -1,0 +1,215 @@
+"""Steps 3 to 7: from a reserved attempt to a running container. Each is idempotent by the attempt's name."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from compute_site.core.db import ClockTimestamp
+from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, StaleToken
+from environments.reservations import amounts_of
+from jobs.models import Attempt, AttemptStatus, Job, JobStatus
+from jobs.spec import Spec as JobSpec
+from jobs.transitions import move_attempt, move_job
+from workers.checkpoint import checkpoint
+from workers.engines import Connection
+from workers.sandbox import cgroup, config, readback
+from workers.sandbox.docker import ImageFacts, NameTaken
+from workers.sandbox.spec import Spec, final_argv
+from workers.sandbox.workspace import Workspace
+
+
+class Cancelled(Exception):
+    """A cancel was asked before the container started: the attempt ends without having run."""
+
+
+class Vanished(Exception):
+    """The container that we recorded is not there any more (404): whether it may still come has to be settled."""
+
+
+@dataclass
+class Run:
+    """One claimed attempt on its way: what the steps read, and the lease that guards what they write."""
+
+    attempt: Attempt
+    job: Job
+    lease: UUID
+    connection: Connection
+    body: dict[str, Any] | None = field(default=None, repr=False)
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """The job as asked."""
+        return JobSpec.from_json(self.job.spec)
+
+    @cached_property
+    def amounts(self) -> dict[str, int]:
+        """What the attempt's reservation was made for, by kind of resource: cores, MiB, counts."""
+        return amounts_of(self.attempt.public_id)
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.connection.workspace(self.attempt.container_name, self.attempt.image_id)
+
+    @property
+    def cgroup_parent(self) -> str | None:
+        """The attempt's own cgroup, where the engine's host takes one from us."""
+        facts = self.connection.facts
+        if not self.connection.engine.facts.get("cgroup_parent"):
+            return None
+        return cgroup.parent(settings.SITE_ID, str(self.attempt.public_id), facts.cgroup_driver)
+
+
+def prepare_and_start(run: Run, image: ImageFacts | None) -> None:
+    """Bring the attempt from any state before `running` to running; what is done already is found and kept.
+
+    `image` is needed while preparing. Raises Cancelled, Vanished, StaleToken (somebody else has the step),
+    ExecutionFailed, InfrastructureFailed.
+    """
+    if run.attempt.status == AttemptStatus.PREPARING:
+        assert image is not None
+        _create(run, image)
+    raw = run.connection.client.inspect_raw(run.attempt.container_id)
+    if raw is None:
+        raise Vanished
+    if run.attempt.status == AttemptStatus.CREATED:
+        _allow(run, raw)
+    _start(run, raw["State"]["Status"])
+
+
+def _create(run: Run, image: ImageFacts) -> None:
+    """Steps 3 and 5. Before: preparing. After: created, with the container's id on the row."""
+    run.attempt.image_id = image.id
+    workspace = run.workspace
+    workspace.prepare(
+        uid=run.attempt.uid,
+        disk_mib=run.amounts["disk"],
+        inputs={name: text.encode() for name, text in run.spec.inputs.items()},
+        job_json=_job_json(run),
+    )
+    checkpoint("workspace.after")
+    run.body = _body(run, image)
+    checkpoint("create.before")
+    container_id = _create_or_adopt(run, run.body)
+    checkpoint("create.after")
+    workspace.after_create(run.connection.client, container_id)
+    facts: dict[str, Any] = {
+        "container_id": container_id,
+        "image_id": image.id,
+        "architecture": image.architecture,
+    }
+    if not move_attempt(run.attempt, AttemptStatus.CREATED, lease=run.lease, step_tries=0, **facts):
+        raise StaleToken("created by somebody else")
+    run.attempt.status, run.attempt.container_id = AttemptStatus.CREATED, container_id
+    checkpoint("created.after")
+
+
+def _create_or_adopt(run: Run, body: dict[str, Any]) -> str:
+    """The name is the fence: a second create finds the first, and takes it over when the nonce is ours."""
+    try:
+        return run.connection.client.create(run.attempt.container_name, body)
+    except NameTaken as taken:
+        if taken.facts is not None and taken.facts.label("nonce") == str(run.attempt.nonce):
+            return taken.facts.id
+        raise InfrastructureFailed("start_lost", "a stranger's container has the attempt's name") from taken
+
+
+def _allow(run: Run, raw: dict[str, Any]) -> None:
+    """Step 6. Before: created. After: starting, with the effective configuration on the row."""
+    differences = readback.differences(run.body or _rebuilt_body(run), raw)
+    if differences:
+        raise InfrastructureFailed("policy_mismatch", "; ".join(differences[:20]))
+    allowed = move_attempt(
+        run.attempt,
+        AttemptStatus.STARTING,
+        lease=run.lease,
+        guard=Q(job__cancel_requested_at__isnull=True),
+        effective=readback.effective(raw),
+    )
+    if not allowed:
+        if Job.objects.filter(pk=run.job.pk, cancel_requested_at__isnull=False).exists():
+            raise Cancelled
+        raise StaleToken("the start was allowed by somebody else")
+    run.attempt.status = AttemptStatus.STARTING
+    checkpoint("allow.after")
+
+
+def _start(run: Run, seen: str) -> None:
+    """Step 7. `seen` is the container's status a moment ago: Docker would run an exited one again."""
+    if seen == "created":
+        run.connection.client.start(run.attempt.container_id)
+    checkpoint("start.after")
+    with transaction.atomic():
+        fields: dict[str, Any] = {"lease": None, "lease_worker": None, "lease_until": None, "step_tries": 0}
+        moved = move_attempt(
+            run.attempt, AttemptStatus.RUNNING, lease=run.lease, started_at=ClockTimestamp(), **fields
+        )
+        if moved:  # else its exit was recorded already, and the step is no longer ours
+            move_job(
+                run.job.pk,
+                JobStatus.RUNNING,
+                attempt_id=run.attempt.pk,
+                phase="",
+                started_at=ClockTimestamp(),
+            )
+    checkpoint("running.after")
+
+
+def _body(run: Run, image: ImageFacts) -> dict[str, Any]:
+    mounts = run.workspace.mounts()
+    return config.build(
+        _spec(run, image), image, mounts, run.connection.facts, cgroup_parent=run.cgroup_parent
+    )
+
+
+def _rebuilt_body(run: Run) -> dict[str, Any]:
+    """What an earlier worker asked for: the same rows give the same body."""
+    image = run.connection.client.image(run.attempt.image_id)
+    if image is None:
+        raise InfrastructureFailed("start_lost", "the image was removed before the start")
+    return _body(run, image)
+
+
+def _spec(run: Run, image: ImageFacts) -> Spec:
+    asked, attempt = run.spec, run.attempt
+    argv = final_argv(image.entrypoint, image.command, asked.entrypoint, (*asked.command, *asked.args))
+    if not argv:
+        raise ExecutionFailed("image_refused", "neither the job nor the image says what to run")
+    return Spec(
+        site=settings.SITE_ID,
+        job=str(run.job.public_id),
+        attempt=str(attempt.public_id),
+        token=str(attempt.token),
+        nonce=str(attempt.nonce),
+        name=attempt.container_name,
+        image_id=image.id,
+        argv=argv,
+        env=asked.env,
+        uid=attempt.uid,
+        cores=tuple(attempt.cores),
+        memory_mib=run.amounts["ram"],
+        disk_mib=run.amounts["disk"],
+        device_uuids=tuple(attempt.device_uuids),
+        max_duration=run.job.max_duration,
+        log_cap=settings.LOG_CAP_BYTES,
+        stop_grace=settings.STOP_GRACE_SECONDS,
+    )
+
+
+def _job_json(run: Run) -> bytes:
+    """`/data/job.json`: what the program may want to know about itself."""
+    document = {
+        "version": 1,
+        "job": str(run.job.public_id),
+        "attempt": run.attempt.number,
+        "resources": run.job.terms["resources"],
+        "max_duration": run.job.max_duration,
+        "inputs": sorted(run.spec.inputs),
+        "outputs": run.spec.outputs,
+    }
+    return json.dumps(document, sort_keys=True).encode()

@@ -1,0 +1,67 @@
+"""Celery tasks: short steps of a few lines. A lost, late or doubled message changes nothing."""
+
+from celery import shared_task
+
+from environments.models import Engine
+from jobs import results, retention
+from workers import lifecycle, presence, reclaim, repair, sweep
+from workers.runner import work
+
+
+@shared_task(name="workers.knock", ignore_result=True)
+def knock(engine_id: int) -> None:
+    """There may be work on the engine: do what there is."""
+    here = presence.here()
+    if here is None or here.worker.engine_id != engine_id:
+        raise RuntimeError(f"a knock for engine {engine_id} reached a process that is not its worker")
+    here.watcher.poke()
+    with presence.busy():
+        work(here.engine, here.worker)
+
+
+@shared_task(name="workers.sweep", ignore_result=True)
+def sweep_engine(engine_id: int) -> None:
+    """Remove what is left on the engine without a live attempt."""
+    sweep.sweep(Engine.objects.get(pk=engine_id))
+
+
+@shared_task(name="workers.repair_knocks", ignore_result=True)
+def repair_knocks() -> None:
+    """Knock on every engine that has something to do: a lost knock costs a few seconds."""
+    repair.repair_knocks()
+
+
+@shared_task(name="workers.knock_sweeps", ignore_result=True)
+def knock_sweeps() -> None:
+    """Ask every engine's worker to sweep."""
+    repair.knock_sweeps()
+
+
+@shared_task(name="workers.notice_lost_workers", ignore_result=True)
+def notice_lost_workers() -> None:
+    """Store as lost the workers that have been silent for the TTL."""
+    lifecycle.mark_lost()
+
+
+@shared_task(name="workers.expire_queued", ignore_result=True)
+def expire_queued() -> None:
+    """End the queued jobs whose wait ran out."""
+    retention.expire_queued()
+
+
+@shared_task(name="workers.reclaim", ignore_result=True)
+def reclaim_gone() -> None:
+    """End what ran on hosts that were declared gone."""
+    reclaim.reclaim_gone_hosts()
+
+
+@shared_task(name="workers.purge_expired", ignore_result=True)
+def purge_expired() -> None:
+    """Remove stored results and logs whose time is over."""
+    retention.purge_expired()
+
+
+@shared_task(name="workers.remove_stray_outputs", ignore_result=True)
+def remove_stray_outputs() -> None:
+    """Remove stored contents that no artifact names: of attempts that stored and never settled."""
+    results.remove_strays()
