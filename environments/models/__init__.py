@@ -1,7 +1,8 @@
 """What may run on which share of which machine."""
 
+from environments.models.engine import Engine, EngineKind, EngineState
 from environments.models.environment import Environment, EnvironmentState
-from environments.models.host import Core, Device, DeviceHealth, Engine, EngineKind, EngineState, Host
+from environments.models.host import Core, Device, DeviceHealth, Host
 from environments.models.offer import FreeResource, FreeTier, Price, PriceList
 from environments.models.reservation import (
     Reservation,

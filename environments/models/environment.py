@@ -1,11 +1,13 @@
 """An environment: one offer on one engine."""
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 
 from compute_site.core.db import in_list
-from compute_site.core.models import PublicModel
-from environments.models.host import SLUG, Engine, Host
+from compute_site.core.models import EditedModel
+from environments.models.engine import Engine
+from environments.models.host import SLUG, Host
 
 
 class EnvironmentState(models.TextChoices):
@@ -14,36 +16,80 @@ class EnvironmentState(models.TextChoices):
     RETIRED = "retired", "retired"
 
 
-class Environment(PublicModel):
+def duration_errors(terms: models.Model) -> dict[str, str]:
+    """What is wrong with min/max duration and storage expiry (seconds) of an environment or free tier, by field."""
+    names = ("min_job_duration", "max_job_duration", "storage_expiry")
+    values = {name: getattr(terms, name) for name in names}
+    if any(value is None for value in values.values()):
+        return {}  # the field itself was refused already
+    errors = {
+        name: "Found 0; enter whole seconds greater than 0." for name, value in values.items() if value == 0
+    }
+    shortest, longest, expiry = values.values()
+    if shortest > longest:
+        errors["min_job_duration"] = (
+            f"{shortest} s is longer than max_job_duration ({longest} s); lower it or raise the other."
+        )
+    if expiry < longest:
+        errors["storage_expiry"] = (
+            f"{expiry} s is shorter than max_job_duration ({longest} s); results must outlive the run."
+        )
+    return errors
+
+
+class Environment(EditedModel):
     """One offer on one engine, with its own cores, memory, disk, devices, prices and limits.
 
     States: active ⇄ draining (takes no new jobs, finishes what it has) → retired (final in practice: no jobs left).
     """
 
     engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="environments")
-    slug = models.CharField(max_length=63, validators=[SLUG], help_text="Stable id, unique on its engine; independent of prices.")
+    slug = models.CharField(
+        max_length=63, validators=[SLUG], help_text="Stable id, unique on its engine; independent of prices."
+    )
     description = models.TextField(blank=True, help_text="What clients read about it.")
-    state = models.CharField(max_length=16, choices=EnvironmentState, default=EnvironmentState.ACTIVE, help_text="Only an active environment takes new jobs.")
-    storage_expiry = models.PositiveIntegerField(default=604_800, help_text="Seconds for which results are kept (default 7 days).")
-    min_job_duration = models.PositiveIntegerField(default=60, help_text="Shortest billed duration in seconds.")
-    max_job_duration = models.PositiveIntegerField(default=3_600, help_text="Longest run of a job in seconds.")
-    max_jobs = models.PositiveIntegerField(null=True, blank=True, help_text="Most paid jobs at once; empty = no limit but the resources.")
-    max_queue_wait = models.PositiveIntegerField(null=True, blank=True, help_text="Longest wait in the queue in seconds; empty = no limit.")
+    state = models.CharField(
+        max_length=16,
+        choices=EnvironmentState,
+        default=EnvironmentState.ACTIVE,
+        help_text="Only an active environment takes new jobs.",
+    )
+    storage_expiry = models.PositiveIntegerField(
+        default=604_800, help_text="Seconds for which results are kept (default 7 days)."
+    )
+    min_job_duration = models.PositiveIntegerField(
+        default=60, help_text="Shortest billed duration in seconds."
+    )
+    max_job_duration = models.PositiveIntegerField(
+        default=3_600, help_text="Longest run of a job in seconds."
+    )
+    max_jobs = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Most paid jobs at once; empty = no limit but the resources."
+    )
+    max_queue_wait = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Longest wait in the queue in seconds; empty = no limit."
+    )
     enable_network = models.BooleanField(default=False, help_text="Whether jobs may reach the network.")
-    version = models.PositiveIntegerField(default=1, editable=False, help_text="Grows with each edit; a stale form is refused.")
 
     class Meta:
         ordering = ["engine", "slug"]
         constraints = [
-            models.UniqueConstraint(fields=["engine", "slug"], name="environment_slug_once_per_engine",
-                violation_error_message="This engine already has an environment with this slug."),
-            models.CheckConstraint(name="environment_state_known", condition=in_list("state", EnvironmentState.values)),
+            models.UniqueConstraint(
+                fields=["engine", "slug"],
+                name="environment_slug_once_per_engine",
+                violation_error_message="This engine already has an environment with this slug.",
+            ),
             models.CheckConstraint(
-                name="environment_expiry_covers_duration", condition=Q(storage_expiry__gte=F("max_job_duration")),
+                name="environment_state_known", condition=in_list("state", EnvironmentState.values)
+            ),
+            models.CheckConstraint(
+                name="environment_expiry_covers_duration",
+                condition=Q(storage_expiry__gte=F("max_job_duration")),
                 violation_error_message="storage_expiry must be at least max_job_duration.",
             ),
             models.CheckConstraint(
-                name="environment_durations_ordered", condition=Q(min_job_duration__lte=F("max_job_duration")),
+                name="environment_durations_ordered",
+                condition=Q(min_job_duration__lte=F("max_job_duration")),
                 violation_error_message="min_job_duration must not exceed max_job_duration.",
             ),
             models.CheckConstraint(
@@ -56,6 +102,21 @@ class Environment(PublicModel):
 
     def __str__(self) -> str:
         return f"{self.engine.name}/{self.slug}"
+
+    def clean(self) -> None:
+        """Durations fit together, the engine stays. Raises ValidationError with fields."""
+        errors = duration_errors(self)
+        if self.max_queue_wait == 0:
+            errors["max_queue_wait"] = (
+                "Found 0; enter seconds greater than 0, or leave it empty for no limit."
+            )
+        if (
+            self.pk is not None
+            and not Environment.objects.filter(pk=self.pk, engine_id=self.engine_id).exists()
+        ):
+            errors["engine"] = "An environment stays on its engine; make a new one there and retire this one."
+        if errors:
+            raise ValidationError(errors)
 
     @property
     def host(self) -> Host:

@@ -41,19 +41,28 @@ class Reservation(models.Model):
     environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="reservations")
     tier = models.CharField(max_length=8, choices=Tier)
     status = models.CharField(max_length=16, choices=ReservationStatus, default=ReservationStatus.HELD)
-    uid = models.PositiveBigIntegerField(help_text="The numeric user of its container; nobody else's on the host while live.")
+    uid = models.PositiveBigIntegerField(
+        help_text="The numeric user of its container; nobody else's on the host while live."
+    )
     created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
-    exited_at = models.DateTimeField(null=True, editable=False, help_text="When cores, devices and memory were released.")
+    exited_at = models.DateTimeField(
+        null=True, editable=False, help_text="When cores, devices and memory were released."
+    )
     released_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["holder"], name="reservation_once_per_attempt"),
             models.UniqueConstraint(fields=["host", "uid"], condition=LIVE, name="reservation_uid_once_live"),
-            models.CheckConstraint(name="reservation_status_known", condition=in_list("status", ReservationStatus.values)),
+            models.CheckConstraint(
+                name="reservation_status_known", condition=in_list("status", ReservationStatus.values)
+            ),
             models.CheckConstraint(name="reservation_tier_known", condition=in_list("tier", Tier.values)),
-            models.CheckConstraint(name="reservation_released_exactly_when_released",
-                condition=Q(status=ReservationStatus.RELEASED, released_at__isnull=False) | (~Q(status=ReservationStatus.RELEASED) & LIVE)),
+            models.CheckConstraint(
+                name="reservation_released_exactly_when_released",
+                condition=Q(status=ReservationStatus.RELEASED, released_at__isnull=False)
+                | (~Q(status=ReservationStatus.RELEASED) & LIVE),
+            ),
         ]
         indexes = [models.Index(fields=["environment", "tier"], condition=LIVE, name="reservation_live")]
 
@@ -81,8 +90,15 @@ class ReservedAmount(models.Model):
             models.CheckConstraint(name="reserved_amount_not_negative", condition=Q(amount__gte=0)),
         ]
         indexes = [
-            models.Index(fields=["resource"], include=["amount", "tier"], condition=LIVE, name="reserved_live_by_resource"),
-            models.Index(fields=["host", "kind"], include=["amount"], condition=LIVE, name="reserved_live_by_host"),
+            models.Index(
+                fields=["resource"],
+                include=["amount", "tier"],
+                condition=LIVE,
+                name="reserved_live_by_resource",
+            ),
+            models.Index(
+                fields=["host", "kind"], include=["amount"], condition=LIVE, name="reserved_live_by_host"
+            ),
         ]
 
     def __str__(self) -> str:

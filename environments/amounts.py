@@ -1,0 +1,79 @@
+"""Fill: from what a job asks to the amounts that it gets, before anything is reserved."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from django.core.exceptions import ValidationError
+
+from environments.models import Environment, FreeResource, Resource, ResourceKind, Tier
+
+# What a job gets at least even where an operator's `min` is 0: it never starts unpinned, and neither its root
+# process nor its folders fit into nothing. Cores and MiB; never more than the resource's own max.
+FLOORS = {ResourceKind.CPU.value: 1, ResourceKind.RAM.value: 64, ResourceKind.DISK.value: 64}
+LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Least and most that one job may have of a resource."""
+
+    slug: str
+    kind: str
+    min: int
+    max: int
+
+
+def fill(environment: Environment, tier: str, asked: Mapping[str, object]) -> dict[str, int]:
+    """Amounts by resource slug (cores, MiB, devices, counts) for a job that asks `asked`; reads one statement.
+
+    A resource not asked gets its min; less than min is raised to it; cpu is at least 1, ram and disk at least 64 MiB
+    (or their max, if that is less). Raises ValidationError {"resources": [...]} that names each resource, what was
+    asked and the most that may be: unknown ids, no whole number, negative, above max, or nothing to run on.
+    """
+    limits = {limit.slug: limit for limit in _limits(environment, tier)}
+    errors = [
+        f"{str(slug)[:63]}: no such resource here{_for(tier)}; there are {', '.join(sorted(limits)) or 'none'}."
+        for slug in asked
+        if slug not in limits
+    ]
+    amounts: dict[str, int] = {}
+    for slug, limit in limits.items():
+        try:
+            amounts[slug] = _amount(limit, asked.get(slug, 0), tier)
+        except ValueError as error:
+            errors.append(str(error))
+    kinds = {limit.kind for limit in limits.values() if limit.max > 0}
+    errors += [
+        f"{kind}: not offered{_for(tier)}, so nothing can run." for kind in FLOORS if kind not in kinds
+    ]
+    if errors:
+        raise ValidationError({"resources": errors})
+    return amounts
+
+
+def _limits(environment: Environment, tier: str) -> Iterator[Limits]:
+    """The free tier has limits of its own; what it does not list is not available to it."""
+    if tier == Tier.FREE:
+        parts = FreeResource.objects.filter(free_tier__environment=environment).order_by("resource")
+        rows = list(parts.values_list("resource__slug", "resource__kind", "min", "max"))
+    else:
+        offered = Resource.objects.filter(environment=environment).order_by("pk")
+        rows = list(offered.values_list("slug", "kind", "min", "max"))
+    for slug, kind, least, most in rows:
+        yield Limits(slug, kind, max(least, min(FLOORS.get(kind, 0), most)), most)
+
+
+def _amount(limit: Limits, asked: object, tier: str) -> int:
+    if type(asked) is not int:
+        raise ValueError(f"{limit.slug}: asked {asked!r:.80}, which is no whole number.")
+    if asked < 0:
+        raise ValueError(f"{limit.slug}: asked {max(asked, -LARGEST)}; an amount is 0 or more.")
+    if asked > limit.max:
+        raise ValueError(
+            f"{limit.slug}: asked {min(asked, LARGEST)}, at most {limit.max} per job{_for(tier)}."
+        )
+    return max(asked, limit.min)
+
+
+def _for(tier: str) -> str:
+    return " in the free tier" if tier == Tier.FREE else ""

@@ -1,0 +1,130 @@
+"""What a host and an engine report about themselves, written into their rows. The Docker side passes the facts in."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from compute_site.core.db import database_now, lock_one
+from environments.cpuset import format_cores
+from environments.models import Core, Engine, Host, ReservedCore
+from environments.reservations import lock_host
+from environments.rules import check_host
+
+
+class HostFacts(Protocol):
+    """The size of a machine: cores, MiB of memory, MiB of the engine's data disk (None = not to be seen from here)."""
+
+    @property
+    def cpu_count(self) -> int: ...
+    @property
+    def memory_mib(self) -> int: ...
+    @property
+    def disk_mib(self) -> int | None: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def os(self) -> str: ...
+
+
+class EngineFacts(Protocol):
+    """What identifies an engine."""
+
+    @property
+    def engine_id(self) -> str: ...
+
+
+class ProbeFacts(Protocol):
+    """How the engine's workspaces work, found by experiment."""
+
+    @property
+    def workspace_mode(self) -> str: ...
+    @property
+    def disk_mode(self) -> str: ...
+
+
+def record_host(host: Host, facts: HostFacts) -> list[str]:
+    """Write the detected size of the host and a row for each of its cores; returns warnings.
+
+    A disk that cannot be seen keeps the size entered by hand. Raises ValidationError, and writes nothing, when a size
+    is missing or zero (says what to enter), or when a core that is owned or held would disappear.
+    """
+    found = {
+        "cpu_count": facts.cpu_count,
+        "memory_mib": facts.memory_mib,
+        "disk_mib": facts.disk_mib or host.disk_mib,
+    }
+    missing = {
+        field: f"Nothing was detected (found {value!r}); enter {field} of host {host} by hand."
+        for field, value in found.items()
+        if type(value) is not int or value <= 0
+    }
+    if missing:
+        raise ValidationError(missing)
+    with transaction.atomic():
+        fresh = lock_host(host.pk)
+        record_cores(fresh, facts.cpu_count)
+        for field, value in found.items():
+            setattr(fresh, field, value)
+        fresh.architecture, fresh.operating_system = facts.architecture, facts.os
+        fresh.full_clean()
+        fresh.detected_at = database_now()
+        fresh.version += 1
+        names = [*found, "architecture", "operating_system", "detected_at", "version"]
+        fresh.save(update_fields=names)
+    host.refresh_from_db()
+    return _warnings(host)
+
+
+def record_cores(host: Host, count: int) -> None:
+    """Make the rows of cores 0 … count-1 and remove the unused beyond. Needs the host's lock.
+
+    Raises ValidationError when a core that is owned or held would disappear.
+    """
+    beyond = Core.objects.filter(host=host, index__gte=count)
+    held = ReservedCore.objects.filter(core__in=beyond, released_at=None).values_list(
+        "core__index", flat=True
+    )
+    owned = beyond.filter(environment__isnull=False).values_list("index", flat=True)
+    stuck = sorted({*held, *owned})
+    if stuck:
+        raise ValidationError(
+            {
+                "cpu_count": f"{count} cores were detected, but cores {format_cores(stuck)} belong to an environment or"
+                " a running job; take them out of the environment first, or enter the number by hand."
+            }
+        )
+    beyond.filter(reserved=None).delete()
+    there = set(Core.objects.filter(host=host).values_list("index", flat=True))
+    Core.objects.bulk_create(Core(host=host, index=index) for index in range(count) if index not in there)
+
+
+def _warnings(host: Host) -> list[str]:
+    try:
+        check_host(host)
+    except ValidationError as error:
+        return error.messages
+    return []
+
+
+def record_engine(
+    engine: Engine, facts: EngineFacts, probe: ProbeFacts | None, details: Mapping[str, Any]
+) -> bool:
+    """Write what the engine says of itself; `details` is kept as it is (JSON). It answers, so it is not unreachable.
+
+    Returns whether it is another engine than before (its id changed): what ran on the old one is not known to be gone.
+    """
+    with transaction.atomic():
+        fresh = lock_one(Engine.objects.filter(pk=engine.pk))
+        changed = bool(fresh.docker_id) and fresh.docker_id != facts.engine_id
+        values: dict[str, Any] = {
+            "docker_id": facts.engine_id,
+            "facts": dict(details),
+            "unreachable_since": None,
+        }
+        if probe is not None:
+            values |= {"workspace_mode": probe.workspace_mode, "disk_mode": probe.disk_mode}
+        Engine.objects.filter(pk=engine.pk).update(probed_at=database_now(), **values)
+    engine.refresh_from_db()
+    return changed

@@ -1,0 +1,280 @@
+"""Reservations: made and released under the host's row lock, counted from live rows and nothing else.
+
+The order in every transaction: lock the host, then read in new statements, then write. Raw SQL, because one take is
+four statements this way and the host's lock is held only as long as they last.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+
+from compute_site.core.db import constraint_name, require_transaction
+from compute_site.core.errors import CapacityUnavailable, TransitionRefused
+from environments.amounts import fill
+from environments.models import Environment, EnvironmentState, Host, ReservationStatus, ReservedAmount, ResourceKind, Tier
+from environments.statements import (
+    CLAIM_SQL,
+    DEVICES_SQL,
+    HOLDERS_SQL,
+    INSERT_SQL,
+    LOCK_BY_HOLDER_SQL,
+    LOCK_SQL,
+    RELEASE_REST_SQL,
+    RELEASE_RUNNING_SQL,
+)
+from environments.use import ResourceUse, core_map, device_map, free_amounts, read_use
+
+__all__ = [
+    "Claim",
+    "acquire",
+    "amounts_of",
+    "core_map",
+    "device_map",
+    "fill",
+    "free_amounts",
+    "lock_host",
+    "release_rest",
+    "release_running",
+    "revoke",
+]
+
+log = logging.getLogger(__name__)
+_locked = threading.local()  # .hosts: host id → the transaction that locked it, of this thread's connection
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an attempt got: core indexes and device UUIDs of its host, and the numeric user of its container."""
+
+    reservation_id: int
+    uid: int
+    cores: tuple[int, ...]
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """The row of CLAIM_SQL."""
+
+    transaction: str
+    host_id: int
+    gone: bool
+    state: str
+    max_jobs: int | None
+    jobs: int
+    cores: list[list[int]]
+    uid: int | None
+
+
+def lock_host(host_id: int) -> Host:
+    """Lock the host's row and return it fresh: the first statement of every transaction that reserves or releases.
+
+    Raises Host.DoesNotExist, and TransactionManagementError outside a transaction.
+    """
+    require_transaction()
+    for host in Host.objects.raw(LOCK_SQL, [host_id]):
+        _locked.hosts = {**getattr(_locked, "hosts", {}), host.pk: vars(host)["transaction"]}
+        return host
+    raise Host.DoesNotExist(f"there is no host {host_id}")
+
+
+def acquire(
+    *,
+    holder: UUID,
+    environment: Environment,
+    tier: str,
+    amounts: Mapping[str, int],
+    uid_range: tuple[int, int],
+) -> Claim:
+    """Reserve `amounts` (by resource slug, as `fill` returned them) for an attempt; all of it or nothing.
+
+    The caller holds the host's lock in this transaction (TransactionManagementError otherwise) and wraps the call in
+    a savepoint of its own. `uid_range` is first and count. Before: no reservation of `holder`. After: one that is
+    held, with cores and devices by row. Raises CapacityUnavailable, with one line in the log, and TransitionRefused
+    when `holder` has a reservation already.
+    """
+    offer = _offer(environment, tier, amounts, uid_range)
+    uses = {use.slug: use for use in read_use([environment.pk])}
+    _check_offer(offer, environment, tier)
+    for slug, amount in amounts.items():
+        if slug not in uses or amount > uses[slug].room(tier):
+            raise _unavailable(slug, amount, uses.get(slug), offer.host_id, tier)
+    wanted = [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
+    cores = offer.cores[: sum(amount for use, amount in wanted if use.kind == ResourceKind.CPU)]
+    devices = _free_devices(wanted, offer.host_id)
+    if not cores or offer.uid is None:
+        raise _unavailable("uid" if cores else "cpu", 1, None, offer.host_id, tier)
+    if len(devices) != sum(amount for use, amount in wanted if use.kind == ResourceKind.DEVICE):
+        raise CapacityUnavailable("a device has just become unhealthy", resource="device")
+    reservation_id = _insert(
+        holder=holder,
+        environment=environment,
+        tier=tier,
+        wanted=wanted,
+        offer=offer,
+        cores=cores,
+        devices=devices,
+    )
+    return Claim(
+        reservation_id, offer.uid, tuple(index for _, index in cores), tuple(uuid for _, _, uuid in devices)
+    )
+
+
+def release_running(holder: UUID) -> bool:
+    """The container is seen gone: give back cores, devices, memory and counters; disk and uid stay claimed.
+
+    Locks the host's row itself. Before: held or revoked, not exited. After: exited_at set. Returns whether this call
+    did it; a second one changes nothing.
+    """
+    _lock_host_of(holder)
+    return _execute(RELEASE_RUNNING_SQL, [holder]) is not None
+
+
+def release_rest(holder: UUID, *, never_started: bool = False) -> bool:
+    """The workspace is gone: give back disk and uid; the reservation is released.
+
+    `never_started` gives back everything at once, for an attempt whose container is known never to have run. Locks the
+    host's row itself. Returns whether this call did it; a second one changes nothing. Raises TransitionRefused while
+    cores and memory are still claimed.
+    """
+    _lock_host_of(holder)
+    if never_started:
+        _execute(RELEASE_RUNNING_SQL, [holder])
+    if _execute(RELEASE_REST_SQL, [holder]) is not None:
+        return True
+    if _execute("SELECT 1 FROM environments_reservation WHERE holder = %s AND released_at IS NULL", [holder]):
+        raise TransitionRefused(f"reservation of {holder}: its container is not known to be gone")
+    return False
+
+
+def amounts_of(holder: UUID) -> dict[str, int]:
+    """What the reservation was made for, by kind of resource (cores, MiB, counts), released or not."""
+    rows = ReservedAmount.objects.filter(reservation__holder=holder).values_list("kind", "amount")
+    found = dict.fromkeys(ResourceKind.values, 0)
+    for kind, amount in rows:
+        found[kind] += amount
+    return found
+
+
+def revoke(holder: UUID) -> bool:
+    """held → revoked: the job may move on, the physical things stay claimed. Returns whether this call did it."""
+    statement = (
+        "UPDATE environments_reservation SET status = %s WHERE holder = %s AND status = %s RETURNING id"
+    )
+    return _execute(statement, [ReservationStatus.REVOKED, holder, ReservationStatus.HELD]) is not None
+
+
+def _lock_host_of(holder: UUID) -> None:
+    require_transaction()
+    _execute(LOCK_BY_HOLDER_SQL, [holder])
+
+
+def _offer(
+    environment: Environment, tier: str, amounts: Mapping[str, int], uid_range: tuple[int, int]
+) -> _Offer:
+    require_transaction()
+    row = _execute(
+        CLAIM_SQL,
+        {
+            "environment": environment.pk,
+            "tier": tier,
+            "cores": max(0, *amounts.values(), 0),
+            "first": uid_range[0],
+            "count": uid_range[1],
+        },
+    )
+    if row is None:
+        raise Host.DoesNotExist(f"{environment}: a fleet engine stands on no host of ours")
+    offer = _Offer(*row)
+    if getattr(_locked, "hosts", {}).get(offer.host_id) != offer.transaction:
+        raise transaction.TransactionManagementError("acquire needs lock_host first, in the same transaction")
+    return offer
+
+
+def _check_offer(offer: _Offer, environment: Environment, tier: str) -> None:
+    if offer.gone or offer.state == EnvironmentState.RETIRED:
+        raise CapacityUnavailable(f"{environment} is {'gone with its host' if offer.gone else offer.state}")
+    if tier == Tier.FREE and offer.max_jobs is None:
+        raise CapacityUnavailable(f"{environment} has no free tier", resource="jobs")
+    if offer.max_jobs is not None and offer.jobs >= offer.max_jobs:
+        log.info(
+            "not reserved: resource=jobs tier=%s asked=1 used=%d total=%d environment=%s",
+            *(tier, offer.jobs, offer.max_jobs, environment.slug),
+        )
+        raise CapacityUnavailable(
+            f"{offer.jobs} of {offer.max_jobs} {tier} jobs are there already", resource="jobs"
+        )
+
+
+def _unavailable(
+    slug: str, asked: int, use: ResourceUse | None, host_id: int, tier: str
+) -> CapacityUnavailable:
+    """The error, after the one line in the log that tells an operator why."""
+    with connection.cursor() as cursor:
+        cursor.execute(HOLDERS_SQL, [host_id])
+        holders = [row[0] for row in cursor.fetchall()]
+    log.info(
+        "not reserved: resource=%s tier=%s asked=%d used=%s total=%s used_on_host=%s physical=%s members_free=%s holders=%s",
+        *(slug, tier, asked, use and (use.used_free if tier == Tier.FREE else use.used)),
+        *(use and (use.free_tier_total if tier == Tier.FREE else use.total), use and use.host_used),
+        *(use and use.host_size, use and use.members_free, holders),
+    )
+    free = use.room(tier) if use else 0
+    return CapacityUnavailable(f"needs {asked} {slug}, {free} free", resource=slug)
+
+
+def _free_devices(wanted: Sequence[tuple[ResourceUse, int]], host_id: int) -> list[tuple[int, int, str]]:
+    """(resource, device, uuid) of exactly as many healthy devices as were asked, none of them held anywhere."""
+    devices = []
+    for use, amount in wanted:
+        if use.kind == ResourceKind.DEVICE:
+            with connection.cursor() as cursor:
+                cursor.execute(DEVICES_SQL, [use.resource_id, host_id, amount])
+                devices += [(use.resource_id, device, uuid) for device, uuid in cursor.fetchall()]
+    return devices
+
+
+def _insert(
+    *,
+    holder: UUID,
+    environment: Environment,
+    tier: str,
+    wanted: Sequence[tuple[ResourceUse, int]],
+    offer: _Offer,
+    cores: list[list[int]],
+    devices: list[tuple[int, int, str]],
+) -> int:
+    """The reservation and all its rows, in one statement."""
+    values = {
+        "holder": holder,
+        "host": offer.host_id,
+        "environment": environment.pk,
+        "tier": tier,
+        "uid": offer.uid,
+        "resources": [use.resource_id for use, _ in wanted],
+        "kinds": [use.kind for use, _ in wanted],
+        "amounts": [amount for _, amount in wanted],
+        "cores": [key for key, _ in cores],
+        "device_resources": [resource for resource, _, _ in devices],
+        "devices": [device for _, device, _ in devices],
+    }
+    try:
+        row = _execute(INSERT_SQL, values)
+    except IntegrityError as error:
+        if constraint_name(error) == "reservation_once_per_attempt":
+            raise TransitionRefused(f"{holder} has a reservation already") from error
+        raise
+    assert row is not None
+    return int(row[0])
+
+
+def _execute(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The first row of a statement, or None."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()

@@ -1,0 +1,229 @@
+"""The rules that no single row can check, and the warnings that refuse nothing.
+
+`check_environment` runs after the rows of an edit were saved and before its transaction commits, under the host's
+lock: what it refuses is rolled back whole. Keys of its errors are paths: `cores`, `resources.<slug>.total`,
+`free_tier.resources.<slug>.total`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from django.core.exceptions import ValidationError
+from django.db.models import Sum
+
+from environments.cpuset import format_cores
+from environments.models import (
+    Core,
+    Environment,
+    EnvironmentState,
+    FreeResource,
+    FreeTier,
+    Host,
+    Price,
+    ReservedCore,
+    ReservedDevice,
+    Resource,
+    ResourceDevice,
+    ResourceKind,
+    Sharing,
+)
+from environments.use import ResourceUse, read_use
+
+Found = Iterator[tuple[str, str]]
+NEEDED = {ResourceKind.CPU: "cores", ResourceKind.RAM: "MiB of memory", ResourceKind.DISK: "MiB of disk"}
+WAY_OUT = "drain the environment and wait for its jobs, then try again"
+
+
+def check_environment(environment: Environment) -> None:
+    """Every rule across the rows of one environment, and that nothing in use was taken away from running jobs.
+
+    Reads about eight statements. Raises ValidationError {path: [messages]}; writes nothing.
+    """
+    uses = read_use([environment.pk])
+    errors: dict[str, list[str]] = defaultdict(list)
+    for path, message in _all(environment, uses):
+        errors[path].append(message)
+    if errors:
+        raise ValidationError(dict(errors))
+
+
+def check_host(host: Host) -> None:
+    """Physical size less the reserve still covers what jobs hold and what each environment offers.
+
+    Raises ValidationError with fields of the host, naming both numbers.
+    """
+    errors = defaultdict(list)
+    for use in read_use(host_environments(host)):
+        if use.host_size is None or use.total <= use.host_size:
+            continue
+        field = "memory_mib" if use.kind == ResourceKind.RAM else "disk_mib"
+        errors[field].append(
+            f"{use.environment_slug} offers {use.total} MiB of {use.kind}, {use.host_size} would be left; lower that first."
+        )
+    if errors:
+        raise ValidationError(errors)
+
+
+def host_environments(host: Host) -> list[int]:
+    """Keys of the environments of all engines on the host, but the retired."""
+    rows = Environment.objects.filter(engine__host=host).exclude(state=EnvironmentState.RETIRED)
+    return list(rows.values_list("pk", flat=True))
+
+
+def warnings(environment: Environment) -> list[str]:
+    """What is allowed but should be known: overcommitted memory and disk, and a free tier that can run nothing."""
+    found = []
+    host = environment.engine.host
+    if host is not None:
+        sums = (
+            Resource.objects.filter(environment__in=host_environments(host))
+            .values("kind")
+            .annotate(sum=Sum("total"))
+        )
+        totals = {row["kind"]: row["sum"] for row in sums.order_by("kind")}
+        for kind, size in (("ram", host.usable_memory_mib), ("disk", host.usable_disk_mib)):
+            if totals.get(kind, 0) > size:
+                found.append(
+                    f"{kind}: all environments on {host} together offer {totals[kind]} MiB, the host has {size} MiB;"
+                    " jobs wait when it is used up."
+                )
+    tier = FreeTier.objects.filter(environment=environment).first()
+    if tier is not None:
+        kinds = set(tier.resources.filter(max__gt=0).values_list("resource__kind", flat=True))
+        missing = [kind for kind in NEEDED if kind not in kinds]
+        if missing:
+            found.append(f"The free tier lists no {', '.join(missing)}: free jobs cannot run until it does.")
+    return found
+
+
+def _all(environment: Environment, uses: list[ResourceUse]) -> Found:
+    yield from _in_use(environment, uses)
+    if environment.state == EnvironmentState.RETIRED:
+        return
+    yield from _offered(environment, uses)
+    yield from _free(environment)
+    if environment.engine.host_id is not None:
+        yield from _cores(environment, uses)
+        yield from _sizes(uses)
+        yield from _devices(environment, uses)
+
+
+def _offered(environment: Environment, uses: list[ResourceUse]) -> Found:
+    """Something to run on, and a way to pay or not to."""
+    for kind, unit in NEEDED.items():
+        if not any(use.kind == kind and use.total > 0 for use in uses):
+            yield "resources", f"There is no {kind}; add a resource of kind {kind} with its total in {unit}."
+    prices = Price.objects.filter(price_list__environment=environment)
+    if not FreeTier.objects.filter(environment=environment).exists() and not prices.exists():
+        yield (
+            "price_lists",
+            "There is neither a price nor a free tier; add a price list with a price, or a free tier.",
+        )
+
+
+def _free(environment: Environment) -> Found:
+    """The free parts still fit their resources after these were edited."""
+    for part in FreeResource.objects.filter(free_tier__environment=environment).select_related(
+        "resource", "free_tier"
+    ):
+        try:
+            part.clean()
+        except ValidationError as error:
+            for field, messages in error.message_dict.items():
+                yield f"free_tier.resources.{part.resource.slug}.{field}", " ".join(messages)
+
+
+def _cores(environment: Environment, uses: list[ResourceUse]) -> Found:
+    strangers = Core.objects.filter(environment=environment).exclude(host=environment.engine.host)
+    for core in strangers.select_related("host"):
+        yield "cores", f"{core} is not on the environment's host {environment.engine.host}; take it out."
+    count = Core.objects.filter(environment=environment).count()
+    for use in uses:
+        if use.kind == ResourceKind.CPU and use.total != count:
+            yield (
+                f"resources.{use.slug}.total",
+                f"The total is {use.total}, but the environment has {count} cores; name as many cores as the total.",
+            )
+
+
+def _sizes(uses: list[ResourceUse]) -> Found:
+    for use in uses:
+        if use.host_size is not None and use.total > use.host_size:
+            yield (
+                f"resources.{use.slug}.total",
+                f"{use.total} MiB is more than the host's {use.host_size} MiB (its size less the system's reserve);"
+                " lower it.",
+            )
+
+
+def _devices(environment: Environment, uses: list[ResourceUse]) -> Found:
+    """A device resource is exactly its devices; an exclusive one shares none of them with another environment."""
+    mine: dict[int, list[ResourceDevice]] = defaultdict(list)
+    for row in ResourceDevice.objects.filter(environment=environment).select_related("device__host"):
+        mine[row.resource_id].append(row)
+    for use in uses:
+        rows = mine[use.resource_id]
+        if use.kind != ResourceKind.DEVICE:
+            if rows:
+                yield (
+                    f"resources.{use.slug}.devices",
+                    f"{use.slug} is of kind {use.kind}; devices belong to kind device.",
+                )
+            continue
+        if use.total != len(rows):
+            yield (
+                f"resources.{use.slug}.total",
+                f"The total is {use.total}, but {len(rows)} devices are chosen; make both the same.",
+            )
+        for row in rows:
+            if row.device.host_id != use.host_id:
+                yield (
+                    f"resources.{use.slug}.devices",
+                    f"{row.device} is on host {row.device.host}; take it out.",
+                )
+    yield from _exclusive_devices(environment, uses)
+
+
+def _exclusive_devices(environment: Environment, uses: list[ResourceUse]) -> Found:
+    slugs = {use.resource_id: use for use in uses}
+    others = ResourceDevice.objects.filter(device__resource_devices__environment=environment)
+    others = others.exclude(environment=environment).exclude(environment__state=EnvironmentState.RETIRED)
+    mine = dict(
+        ResourceDevice.objects.filter(environment=environment).values_list("device_id", "resource_id")
+    )
+    for other in others.select_related("resource", "device", "environment__engine").distinct():
+        use = slugs[mine[other.device_id]]
+        if Sharing.EXCLUSIVE in (use.sharing, other.resource.sharing):
+            yield (
+                f"resources.{use.slug}.devices",
+                f"{other.device} is in {other.environment} too; make both resources shared, or take it out of one.",
+            )
+
+
+def _in_use(environment: Environment, uses: list[ResourceUse]) -> Found:
+    """Running jobs keep what they hold: amounts, the free tier's share, cores and devices."""
+    for use in uses:
+        if use.used > use.total:
+            yield (
+                f"resources.{use.slug}.total",
+                f"{use.used} are in use, {use.total} would be left; {WAY_OUT}.",
+            )
+        if use.used_free > (use.free_tier_total or 0):
+            yield (
+                f"free_tier.resources.{use.slug}.total",
+                f"{use.used_free} are in use by free jobs, {use.free_tier_total or 0} would be left; {WAY_OUT}.",
+            )
+    held = ReservedCore.objects.filter(reservation__environment=environment, released_at=None)
+    lost = held.exclude(core__environment=environment).values_list("core__index", flat=True)
+    if lost:
+        yield (
+            "cores",
+            f"Cores {format_cores(lost)} are held by running jobs and cannot be taken away; {WAY_OUT}.",
+        )
+    kept = ResourceDevice.objects.filter(environment=environment).values("device")
+    things = ReservedDevice.objects.filter(reservation__environment=environment, released_at=None)
+    for thing in things.exclude(device__in=kept).select_related("device", "resource"):
+        yield (
+            f"resources.{thing.resource.slug}.devices",
+            f"{thing.device} is held by a running job and cannot be taken away; {WAY_OUT}.",
+        )

@@ -1,0 +1,159 @@
+"""A whole environment in one transaction, through the same rules as every other door."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import transaction
+
+from compute_site.core.models import save_clean
+from environments.editing import choose_cores, place_cores
+from environments.models import (
+    Device,
+    Engine,
+    Environment,
+    FreeResource,
+    FreeTier,
+    Price,
+    PriceList,
+    Resource,
+    ResourceDevice,
+    ResourceKind,
+    Sharing,
+)
+from environments.reservations import lock_host
+from environments.rules import check_environment
+
+
+def create_environment(
+    engine: Engine,
+    slug: str,
+    *,
+    cpu: int | Sequence[int] | str | None = None,
+    ram_mib: int | None = None,
+    disk_mib: int | None,
+    devices: Mapping[str, Sequence[str]] | None = None,
+    counters: Mapping[str, int] | None = None,
+    limits: Mapping[str, tuple[int, int]] | None = None,
+    free: Mapping[str, int] | None = None,
+    free_fields: Mapping[str, Any] | None = None,
+    prices: Mapping[str, Decimal | int] | None = None,
+    currency: str = "credit",
+    **fields: Any,
+) -> Environment:
+    """Make an environment with its resources, prices and free tier; all of it or nothing.
+
+    `cpu` is a number of cores (the lowest free), the cores themselves (indexes or "0-3,8"), or None for all that no
+    other environment has. `ram_mib` None = the host's memory less the reserve; `disk_mib` None = its disk less the
+    reserve. `devices` maps a resource slug to device UUIDs, `counters` to totals, `limits` to (min, max) per job,
+    `free` to the free tier's total (an empty mapping is a free tier that lists nothing, None is no free tier),
+    `prices` to the price of one unit per minute. `fields` are those of Environment.
+    Raises ValidationError with paths (`cores`, `resources.<slug>.total`, ...).
+    """
+    with transaction.atomic():
+        if engine.host_id is None:
+            raise ValidationError({"engine": "A fleet engine has no host to take cores and memory from."})
+        host = lock_host(engine.host_id)
+        environment = save_clean(Environment(engine=engine, slug=slug, **fields))
+        cores = cpu if isinstance(cpu, str | Sequence) else choose_cores(environment, cpu)
+        totals = {
+            "cpu": (ResourceKind.CPU, 0),
+            "ram": (ResourceKind.RAM, host.usable_memory_mib if ram_mib is None else ram_mib),
+            "disk": (ResourceKind.DISK, host.usable_disk_mib if disk_mib is None else disk_mib),
+            **{name: (ResourceKind.DEVICE, len(uuids)) for name, uuids in (devices or {}).items()},
+            **{name: (ResourceKind.COUNTER, total) for name, total in (counters or {}).items()},
+        }
+        resources = {
+            name: _add_resource(environment, name, kind, total) for name, (kind, total) in totals.items()
+        }
+        place_cores(environment, cores)
+        _add_devices(environment, resources, devices or {})
+        _limit(resources, limits or {})
+        if free is not None:
+            _add_free_tier(environment, resources, free, free_fields or {})
+        if prices:
+            _add_prices(environment, resources, prices, currency)
+        check_environment(environment)
+    return environment
+
+
+@contextmanager
+def errors_at(path: str) -> Iterator[None]:
+    """Puts `path` before the fields of a ValidationError raised within."""
+    try:
+        yield
+    except ValidationError as error:
+        found = error.update_error_dict({})
+        raise ValidationError(
+            {
+                path if field == NON_FIELD_ERRORS else f"{path}.{field}": messages
+                for field, messages in found.items()
+            }
+        ) from error
+
+
+def _add_resource(environment: Environment, slug: str, kind: str, total: int) -> Resource:
+    sharing = Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
+    with errors_at(f"resources.{slug}"):
+        return save_clean(
+            Resource(environment=environment, slug=slug, kind=kind, total=total, sharing=sharing)
+        )
+
+
+def _add_devices(
+    environment: Environment, resources: Mapping[str, Resource], devices: Mapping[str, Sequence[str]]
+) -> None:
+    for slug, uuids in devices.items():
+        for uuid in uuids:
+            with errors_at(f"resources.{slug}.devices"):
+                device = Device.objects.filter(uuid=uuid).first()
+                if device is None:
+                    raise ValidationError(
+                        f"There is no device {uuid}; detect the host or enter the device first."
+                    )
+                save_clean(ResourceDevice(resource=resources[slug], environment=environment, device=device))
+
+
+def _limit(resources: Mapping[str, Resource], limits: Mapping[str, tuple[int, int]]) -> None:
+    for slug, (least, most) in limits.items():
+        with errors_at(f"resources.{slug}"):
+            resource = _named(resources, slug)
+            resource.refresh_from_db()
+            resource.min, resource.max = least, most
+            save_clean(resource)
+
+
+def _add_free_tier(
+    environment: Environment,
+    resources: Mapping[str, Resource],
+    free: Mapping[str, int],
+    fields: Mapping[str, Any],
+) -> None:
+    with errors_at("free_tier"):
+        tier = save_clean(FreeTier(environment=environment, **fields))
+    for slug, total in free.items():
+        with errors_at(f"free_tier.resources.{slug}"):
+            resource = _named(resources, slug)
+            resource.refresh_from_db()
+            save_clean(FreeResource(free_tier=tier, resource=resource, total=total))
+
+
+def _add_prices(
+    environment: Environment,
+    resources: Mapping[str, Resource],
+    prices: Mapping[str, Decimal | int],
+    currency: str,
+) -> None:
+    with errors_at("price_lists"):
+        price_list = save_clean(PriceList(environment=environment, currency=currency))
+    for slug, price in prices.items():
+        with errors_at(f"prices.{slug}"):
+            save_clean(Price(price_list=price_list, resource=_named(resources, slug), per_minute=price))
+
+
+def _named(resources: Mapping[str, Resource], slug: str) -> Resource:
+    if slug not in resources:
+        raise ValidationError(f"There is no resource {slug}; there are {', '.join(resources)}.")
+    return resources[slug]

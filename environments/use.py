@@ -1,0 +1,175 @@
+"""What is in use, read in one statement: the one place that knows how totals, shares and hosts add up."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import UUID
+
+from django.db import connection
+
+from environments.models import Environment, Host, ResourceKind, Sharing, Tier
+
+# One row per resource. Live rows only: every sum is a scan of a partial index, however many old rows there are.
+USE_SQL = """
+SELECT r.id, r.environment_id, e.slug, r.slug, r.kind, r.sharing, r.total, r.min, r.max,
+       f.total, f.min, f.max,
+       mine.used, mine.used_free,
+       CASE WHEN r.kind IN ('ram', 'disk') THEN
+                (SELECT COALESCE(sum(amount), 0)::bigint FROM environments_reservedamount
+                  WHERE host_id = h.id AND kind = r.kind AND released_at IS NULL)
+            WHEN r.kind = 'counter' AND r.sharing = 'shared_exclusive' THEN
+                (SELECT COALESCE(sum(a.amount), 0)::bigint FROM environments_reservedamount a
+                   JOIN environments_resource o ON o.id = a.resource_id
+                  WHERE a.host_id = h.id AND a.kind = 'counter' AND a.released_at IS NULL
+                    AND o.slug = r.slug AND o.sharing = r.sharing)
+       END,
+       CASE r.kind WHEN 'ram' THEN h.memory_mib - h.reserve_memory_mib
+                   WHEN 'disk' THEN h.disk_mib - h.reserve_disk_mib END,
+       CASE r.kind
+            WHEN 'cpu' THEN
+                (SELECT count(*) FROM environments_core c
+                  WHERE c.environment_id = e.id AND c.host_id = h.id AND NOT EXISTS
+                        (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL))
+            WHEN 'device' THEN
+                (SELECT count(*) FROM environments_resourcedevice o JOIN environments_device d ON d.id = o.device_id
+                  WHERE o.resource_id = r.id AND d.host_id = h.id AND d.health = 'healthy' AND NOT EXISTS
+                        (SELECT FROM environments_reserveddevice x WHERE x.device_id = d.id AND x.released_at IS NULL))
+       END,
+       h.id
+  FROM environments_resource r
+  JOIN environments_environment e ON e.id = r.environment_id
+  JOIN environments_engine g ON g.id = e.engine_id
+  LEFT JOIN environments_host h ON h.id = g.host_id
+  LEFT JOIN environments_freetier t ON t.environment_id = e.id
+  LEFT JOIN environments_freeresource f ON f.free_tier_id = t.id AND f.resource_id = r.id
+  LEFT JOIN LATERAL (
+       SELECT COALESCE(sum(amount), 0)::bigint AS used,
+              COALESCE(sum(amount) FILTER (WHERE tier = 'free'), 0)::bigint AS used_free
+         FROM environments_reservedamount WHERE resource_id = r.id AND released_at IS NULL) mine ON true
+ WHERE r.environment_id = ANY(%s)
+ ORDER BY r.environment_id, r.id
+"""
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """A resource with what live reservations hold of it. Units: cores, MiB, devices, counts.
+
+    `free_tier_*` are None where free jobs get none of it. `host_used` and `host_size` (less the reserve) are those of
+    ram and disk, `host_used` also that of a shared counter; `members_free` counts cores or devices that nobody holds.
+    """
+
+    resource_id: int
+    environment_id: int
+    environment_slug: str
+    slug: str
+    kind: str
+    sharing: str
+    total: int
+    min: int
+    max: int
+    free_tier_total: int | None
+    free_tier_min: int | None
+    free_tier_max: int | None
+    used: int
+    used_free: int
+    host_used: int | None
+    host_size: int | None
+    members_free: int | None
+    host_id: int | None
+
+    @cached_property
+    def free(self) -> int:
+        """What one more paid job could get now: the smallest of the environment's, the host's and the free members."""
+        rooms = [self.total - self.used]
+        if self.host_id is not None:
+            if self.kind in (ResourceKind.RAM, ResourceKind.DISK):
+                rooms.append((self.host_size or 0) - (self.host_used or 0))
+            elif self.kind == ResourceKind.COUNTER and self.sharing == Sharing.SHARED_EXCLUSIVE:
+                rooms.append(self.total - (self.host_used or 0))
+            elif self.members_free is not None:
+                rooms.append(self.members_free)
+        return max(0, min(rooms))
+
+    @cached_property
+    def free_tier_free(self) -> int:
+        """What one more free job could get now; 0 where the free tier does not list the resource."""
+        if self.free_tier_total is None:
+            return 0
+        return max(0, min(self.free, self.free_tier_total - self.used_free))
+
+    @property
+    def offered(self) -> int:
+        """The total, but never more than the host has: what is shown to clients."""
+        return self.total if self.host_size is None else max(0, min(self.total, self.host_size))
+
+    def room(self, tier: str) -> int:
+        """`free` or `free_tier_free`, by tier."""
+        return self.free_tier_free if tier == Tier.FREE else self.free
+
+
+def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
+    """Every resource of these environments with its use; one statement. Under a host's lock it stays true."""
+    with connection.cursor() as cursor:
+        cursor.execute(USE_SQL, [list(environment_ids)])
+        return [ResourceUse(*row) for row in cursor.fetchall()]
+
+
+def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, ResourceUse]]:
+    """By environment key and resource slug: total, used, free and the free tier's part; one statement, no lock."""
+    keys = [environment.pk for environment in environments]
+    amounts: dict[int, dict[str, ResourceUse]] = {key: {} for key in keys}
+    for use in read_use(keys):
+        amounts[use.environment_id][use.slug] = use
+    return amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One core (by index) or device (by uuid) of a host: who offers it and which attempt holds it, if any."""
+
+    name: str
+    environments: tuple[str, ...]
+    holder: UUID | None
+    healthy: bool = True
+
+
+CORES_SQL = """
+SELECT c.index::text, ARRAY_REMOVE(ARRAY[g.name || '/' || e.slug], NULL), r.holder, true
+  FROM environments_core c
+  LEFT JOIN environments_environment e ON e.id = c.environment_id
+  LEFT JOIN environments_engine g ON g.id = e.engine_id
+  LEFT JOIN environments_reservedcore x ON x.core_id = c.id AND x.released_at IS NULL
+  LEFT JOIN environments_reservation r ON r.id = x.reservation_id
+ WHERE c.host_id = %s ORDER BY c.index
+"""
+DEVICES_SQL = """
+SELECT d.uuid,
+       ARRAY(SELECT g.name || '/' || e.slug FROM environments_resourcedevice o
+               JOIN environments_environment e ON e.id = o.environment_id
+               JOIN environments_engine g ON g.id = e.engine_id
+              WHERE o.device_id = d.id ORDER BY 1),
+       r.holder, d.health = 'healthy'
+  FROM environments_device d
+  LEFT JOIN environments_reserveddevice x ON x.device_id = d.id AND x.released_at IS NULL
+  LEFT JOIN environments_reservation r ON r.id = x.reservation_id
+ WHERE d.host_id = %s ORDER BY d.id
+"""
+
+
+def core_map(host: Host) -> list[Place]:
+    """Every core of the host in order, with the environment that has it and the attempt that holds it."""
+    return _places(CORES_SQL, host)
+
+
+def device_map(host: Host) -> list[Place]:
+    """Every device of the host, with the environments that offer it and the attempt that holds it."""
+    return _places(DEVICES_SQL, host)
+
+
+def _places(statement: str, host: Host) -> list[Place]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [host.pk])
+        return [
+            Place(name, tuple(offers), holder, healthy) for name, offers, holder, healthy in cursor.fetchall()
+        ]
