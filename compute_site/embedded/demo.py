@@ -6,12 +6,12 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from . import demo_view as view
 from .demo_client import Client
 from .demo_plan import LIMITS, Limit, iris_job, limit_job
+from .processes import PREPARED
 from .progress import Failed
 
 POLL_SECONDS = 0.1
@@ -22,11 +22,11 @@ FINAL = frozenset({"succeeded", "failed", "cancelled", "expired"})
 def main(environment: Mapping[str, str], arguments: list[str]) -> None:
     """Run the story against the site at `SITE_URL` and show it.
 
-    Reads what `manage.py prepare_demo` left in the file `PREPARED`: token, admin, its one-time password. Raises
-    `Failed` when the site refuses or does not answer, and when a job did not end as it should.
+    Reads what `manage.py prepare_demo` has written: token, admin, one-time password. Raises `Failed` when the site
+    refuses or does not answer, and when a job did not end as it should.
     """
     once = options(arguments).once
-    url, site = environment["SITE_URL"], json.loads(Path(environment["PREPARED"]).read_text())
+    url, site = environment["SITE_URL"], json.loads(PREPARED.read_text())
     client = Client(url, site["token"])
     offers = offered(client)
     iris = client.submit(iris_job(offers))
@@ -51,19 +51,21 @@ def offered(client: Client) -> list[dict[str, Any]]:
         raise Failed("The site offers no environment: `manage.py prepare_demo` makes two.")
     view.title("What this site offers")
     for offer in offers:
-        view.line(offer["slug"], _offer_text(offer))
+        view.line(offer["name"], _offer_text(offer))
     return offers
 
 
 def _offer_text(offer: Mapping[str, Any]) -> str:
-    amounts = {resource["slug"]: resource["total"] for resource in offer["resources"]}
+    amounts = {slug: resource["total"] for slug, resource in offer["resources"].items()}
     parts = [f"{amounts.pop('cpu', 0)} cores"]
     parts += [
         f"{amounts.pop(slug, 0) / 1024:.1f} GiB {name}"
         for slug, name in (("ram", "memory"), ("disk", "disk"))
     ]
     parts += [f"{amount} {slug}" for slug, amount in amounts.items()]
-    return " · ".join([*parts, "free tier and prices" if offer.get("free_tier") else "prices"])
+    ways = ["free tier"] * bool(offer["free_tier"])
+    ways += [f"prices in {price_list['currency']}" for price_list in offer["prices"]]
+    return " · ".join([*parts, " and ".join(ways)])
 
 
 def follow(client: Client, job: dict[str, Any]) -> list[str]:

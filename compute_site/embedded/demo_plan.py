@@ -28,10 +28,10 @@ LIMITS = (
 
 def iris_job(offers: list[dict[str, Any]]) -> dict[str, Any]:
     """The real work: program and data travel with the request; no image named means the site's own."""
-    offer = next((one for one in offers if one.get("free_tier")), offers[0])
+    offer = next((one for one in offers if one["free_tier"]), offers[0])
     return {
         "environment": offer["id"],
-        "tier": "free" if offer.get("free_tier") else "paid",
+        "tier": "free" if offer["free_tier"] else "paid",
         "command": ["python3", "/data/inputs/classify_iris.py"],
         "inputs": [_input("classify_iris.py"), _input("iris.csv")],
         "resources": {"cpu": 1, "ram": "256MiB", "disk": "64MiB"},
@@ -41,9 +41,10 @@ def iris_job(offers: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def limit_job(limit: Limit, offers: list[dict[str, Any]]) -> dict[str, Any]:
-    """One of the jobs that run into a limit, in the last environment offered."""
+    """One of the jobs that run into a limit, beside the Iris job rather than behind it, if there is room."""
+    offer = next((one for one in offers if not one["free_tier"]), offers[0])
     return {
-        "environment": offers[-1]["id"],
+        "environment": offer["id"],
         "command": ["python3", f"/data/inputs/{limit.program}"],
         "inputs": [_input(limit.program)],
         "resources": {"cpu": 1, "ram": "128MiB", "disk": "64MiB"},

@@ -12,7 +12,7 @@ from typing import Any
 from .progress import raw_line
 
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = 1, 2, 31, 32, 33, 36
-_WIDTH = 10  # of the words in front of each line
+_WIDTH = 11  # of the words in front of each line
 _STATUS = {"succeeded": GREEN, "failed": RED, "cancelled": YELLOW, "expired": YELLOW, "running": CYAN}
 
 

@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .paths import RUN
+
 ENGINE_NAME = "local"
+PREPARED = RUN / "prepared.json"  # The admin's one-time password and a client's token.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ def preparations() -> list[Process]:
     """What runs to its end before the site starts, in this order."""
     return [
         Process("migrate", _manage("migrate", "--no-input", "--verbosity", "0")),
-        Process("prepare", _manage("prepare_demo")),  # Changes nothing where a site is set up already.
+        # Changes nothing where a site is set up already.
+        Process("prepare", _manage("prepare_demo", "--output", str(PREPARED))),
     ]
 
 
