@@ -47,10 +47,14 @@ def differences(config: Mapping[str, Any], inspected: Mapping[str, Any]) -> list
 
 
 def _container(asked: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
-    special = {"HostConfig", "Env", "Labels"}
+    special = {"HostConfig", "Env", "Labels", "Healthcheck"}
     found = _fields(
         "Config", {key: asked[key] for key in asked if key not in special}, made, special | FROM_IMAGE
     )
+    if (made.get("Healthcheck") or {}).get("Test") != asked["Healthcheck"][
+        "Test"
+    ]:  # an image's times come along
+        found.append(f"Config.Healthcheck: {made.get('Healthcheck')!r:.200}")
     wrong = [name for name, value in asked["Labels"].items() if (made.get("Labels") or {}).get(name) != value]
     return (
         found
