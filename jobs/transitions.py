@@ -41,9 +41,20 @@ def move_job(
 
 
 def move_attempt(
-    attempt: Attempt, to: str, *, lease: Any = None, guard: Q | None = None, **fields: Any
+    attempt: Attempt,
+    to: str,
+    *,
+    lease: Any = None,
+    let_go: bool = False,
+    guard: Q | None = None,
+    **fields: Any,
 ) -> bool:
-    """Move an attempt to `to` where its token (and `lease`, if given) still holds; True if this caller did it."""
+    """Move an attempt to `to` where its token (and `lease`, if given) still holds; True if this caller did it.
+
+    `let_go` frees the step in the same statement.
+    """
+    if let_go:
+        fields |= {"lease": None, "lease_worker": None, "lease_until": None}
     condition = Q(token=attempt.token)
     if lease is not None:
         condition &= Q(lease=lease)

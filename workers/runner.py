@@ -48,6 +48,7 @@ def advance(run: Run) -> None:
         _advance(run)
     except (StaleToken, Attempt.DoesNotExist) as error:
         log.info("attempt %s: dropped, %s", run.attempt.short_id, error)
+        give_back(run)  # changes nothing when the step is somebody else's
     except EngineUnreachable as error:
         log.warning("attempt %s: the engine is silent, waiting: %s", run.attempt.short_id, error)
         give_back(run, after=PATIENCE)

@@ -145,18 +145,14 @@ def _start(run: Run, seen: str) -> None:
         run.connection.client.start(run.attempt.container_id)
     checkpoint("start.after")
     with transaction.atomic():
-        fields: dict[str, Any] = {"lease": None, "lease_worker": None, "lease_until": None, "step_tries": 0}
+        now = ClockTimestamp()
         moved = move_attempt(
-            run.attempt, AttemptStatus.RUNNING, lease=run.lease, started_at=ClockTimestamp(), **fields
+            run.attempt, AttemptStatus.RUNNING, lease=run.lease, let_go=True, started_at=now, step_tries=0
         )
-        if moved:  # else its exit was recorded already, and the step is no longer ours
-            move_job(
-                run.job.pk,
-                JobStatus.RUNNING,
-                attempt_id=run.attempt.pk,
-                phase="",
-                started_at=ClockTimestamp(),
-            )
+        if moved:
+            move_job(run.job.pk, JobStatus.RUNNING, attempt_id=run.attempt.pk, phase="", started_at=now)
+    if not moved:  # its exit was recorded before we came to write that it runs
+        raise StaleToken("it has ended already")
     checkpoint("running.after")
 
 

@@ -1,5 +1,6 @@
 """`manage.py engine_worker NAME`: the Celery worker pinned to one engine."""
 
+import socket
 from argparse import ArgumentParser
 from typing import Any
 
@@ -29,7 +30,7 @@ class Command(BaseCommand):
         engine = self._engine(options["name"])
         current_app.steps["worker"].add(engine_step(engine))
         worker = current_app.Worker(
-            hostname=f"engine.{engine.name}@%h",
+            hostname=f"engine.{engine.name}@{socket.gethostname()}",
             queues=[engine.queue],
             pool="threads",
             concurrency=options["threads"],

@@ -1,5 +1,6 @@
 """`manage.py site_worker`: the Celery worker of the queue `site`, for what must go on when every engine's worker is dead."""
 
+import socket
 from argparse import ArgumentParser
 from typing import Any
 
@@ -17,7 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         worker = current_app.Worker(
-            hostname="site@%h",
+            hostname=f"site@{socket.gethostname()}",
             queues=[settings.CELERY_TASK_DEFAULT_QUEUE],
             pool="threads",
             concurrency=options["threads"],
