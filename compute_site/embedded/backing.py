@@ -84,7 +84,6 @@ class Backing:
             "SECRET_KEY": _secret(root / "secret"),
             "STATE_DIR": str(made(root / "state")),
             "DATA_DIR": str(made(root / "data")),
-            "PREPARED": str(root / "prepared.json"),
             "SITE_ID": f"s{self.places.tag[:6]}",
             "ALLOWED_HOSTS": "localhost,127.0.0.1",
         }

@@ -40,12 +40,12 @@ def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:
     """The site's own processes, in the order of their start."""
     web = (sys.executable, "-m", "uvicorn", "compute_site.asgi:application", "--host", "127.0.0.1")
     beat = (sys.executable, "-m", "celery", "-A", "compute_site", "beat", "--loglevel", "warning")
-    beat_files = ("--schedule", "/dev/null", "--pidfile", "")
+    memory = ("--scheduler", "celery.beat:Scheduler", "--pidfile", "")  # The schedule is static: no file.
     return [
         Process("web", (*web, "--port", str(port), "--no-access-log"), stop_rank=2, ready=web_ready),
         Process("engine", _manage("engine_worker", ENGINE_NAME), stop_rank=0, stop_seconds=40),
         Process("site", _manage("site_worker"), stop_rank=0, stop_seconds=40),
-        Process("beat", (*beat, *beat_files), stop_rank=1),
+        Process("beat", (*beat, *memory), stop_rank=1),
     ]
 
 

@@ -13,7 +13,7 @@ from .demo import options
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
 from .paths import REPOSITORY, RUN, Places
-from .processes import preparations, site
+from .processes import PREPARED, preparations, site
 from .progress import Failed, raw_line, step, warn
 from .supervisor import Supervisor
 
@@ -23,9 +23,11 @@ _IDLE_SECONDS = 0.5
 
 def up(_: list[str]) -> int:
     """Run the site until Ctrl-C or until one of its processes ends; returns the exit code."""
-    return _run_site(
-        lambda environment: step(f"ready: {environment['SITE_URL']}/admin/ (Ctrl-C stops everything)")
-    )
+
+    def tell(environment: dict[str, str]) -> None:
+        step(f"ready: {environment['SITE_URL']}/admin/ (logins: {PREPARED}; Ctrl-C stops everything)")
+
+    return _run_site(tell)
 
 
 def demo(arguments: list[str]) -> int:
