@@ -9,14 +9,15 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
 
 from compute_site.core.db import ClockTimestamp, lock_one
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
-from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Price, Resource, Tier
+from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Resource, Tier
 from environments.reservations import fill
-from jobs.billing.models import Account
+from jobs.billing.models import Account, Membership
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
 from jobs.spec import SPEC_VERSION, Spec
@@ -34,11 +35,10 @@ def admit(
     Returns the job and whether it is the answer to an earlier request with the same key and body. Raises
     ValidationError (a field is wrong), NotAdmitted, QuotaExceeded or IdempotencyConflict: then nothing was written.
     """
-    account_id = account.pk if account is not None else choose_account(user, spec.account)
     body = spec.as_json()
     digest = hashlib.sha256(canonical(body)).hexdigest()
     with transaction.atomic():
-        account, now = _lock_account(account_id, user)
+        account, now = _lock_account(user, account.public_id if account is not None else spec.account)
         if idempotency_key and (earlier := _earlier_job(account, idempotency_key, digest)):
             return earlier, True
         _check_account(account)
@@ -71,32 +71,35 @@ def canonical(data: Any) -> bytes:
     ).encode()
 
 
-def choose_account(user: AbstractBaseUser, wanted: UUID | None) -> int:
-    """The key of the user's account `wanted`, or of the only one. Raises ValidationError on the field account."""
+def own_accounts(user: AbstractBaseUser, wanted: UUID | None = None) -> QuerySet[Account]:
+    """The account `wanted` if the user is a member of it; without one the user's only account, or none of several."""
     mine = Account.objects.filter(memberships__user=user.pk)
-    found = list((mine.filter(public_id=wanted) if wanted else mine).values_list("pk", flat=True)[:2])
-    if len(found) == 1:
-        return found[0]
+    if wanted is not None:
+        return mine.filter(public_id=wanted)
+    others = Membership.objects.filter(user=user.pk).exclude(account=OuterRef("pk"))
+    return mine.filter(~Exists(others))
+
+
+def _lock_account(user: AbstractBaseUser, wanted: UUID | None) -> tuple[Account, datetime]:
+    """Lock the account for its quota and its keys; also the database's time. Membership is read with the lock."""
+    try:
+        account = lock_one(own_accounts(user, wanted).annotate(now=ClockTimestamp()))
+    except ObjectDoesNotExist:
+        raise _no_account(user, wanted) from None
+    return account, account.now  # type: ignore[attr-defined]
+
+
+def _no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
     if wanted:
         message, code = "You are a member of no such account.", "unknown"
-    elif found:
+    elif Membership.objects.filter(user=user.pk).exists():
         message, code = (
             "You are a member of several accounts: name the one that the job belongs to.",
             "required",
         )
     else:
         message, code = "You are a member of no account.", "unknown"
-    raise ValidationError({"account": ValidationError(message, code=code)})
-
-
-def _lock_account(account_id: int, user: AbstractBaseUser) -> tuple[Account, datetime]:
-    """Lock the account for its quota and its keys; also the database's time. Membership is read with the lock."""
-    mine = Account.objects.filter(pk=account_id, memberships__user=user.pk)
-    try:
-        account = lock_one(mine.annotate(now=ClockTimestamp()))
-    except Account.DoesNotExist:
-        raise NotAdmitted("You are not a member of this account.", field="account") from None
-    return account, account.now  # type: ignore[attr-defined]
+    return ValidationError({"account": ValidationError(message, code=code)})
 
 
 def _earlier_job(account: Account, key: str, digest: str) -> Job | None:
@@ -144,15 +147,19 @@ def _terms(environment: Environment, spec: Spec, now: datetime) -> dict[str, Any
         text = f"At most {longest} seconds in this environment and tier; asked: {spec.max_duration}."
         raise ValidationError({"max_duration": ValidationError(text, code="too_long")})
     waits = [wait for wait in (spec.max_queue_wait, environment.max_queue_wait) if wait is not None]
-    currency, prices = _prices(environment) if spec.tier == Tier.PAID else ("", {})
+    paid = spec.tier == Tier.PAID
+    kinds, currency, prices = _offer(environment)
+    if paid and not currency:
+        raise NotAdmitted(
+            "This environment has no prices, so no paid jobs.", field="tier", code="tier_not_offered"
+        )
     amounts = fill(environment, spec.tier, spec.resources)
-    kinds = dict(Resource.objects.filter(environment=environment).values_list("slug", "kind"))
     terms = {
         "resources": amounts,
         "kinds": {slug: kinds[slug] for slug in amounts},
         "tier": spec.tier,
-        "currency": currency,
-        "prices": prices,
+        "currency": currency if paid else "",
+        "prices": prices if paid else {},
         "min_job_duration": limits.min_job_duration,
         "max_job_duration": longest,
         "max_queue_wait": min(waits, default=None),
@@ -184,15 +191,10 @@ def _limits(environment: Environment, tier: str) -> Environment | FreeTier:
     return free_tier
 
 
-def _prices(environment: Environment) -> tuple[str, dict[str, str]]:
-    """The currency and the prices per unit and minute, by resource, as decimal text."""
-    rows = Price.objects.filter(price_list__environment=environment).order_by(
-        "price_list__currency", "resource_id"
-    )
-    found = list(rows.values_list("price_list__currency", "resource__slug", "per_minute"))
-    if not found:
-        raise NotAdmitted(
-            "This environment has no prices, so no paid jobs.", field="tier", code="tier_not_offered"
-        )
-    currency = found[0][0]
-    return currency, {slug: format(price, "f") for name, slug, price in found if name == currency}
+def _offer(environment: Environment) -> tuple[dict[str, str], str, dict[str, str]]:
+    """Kinds by resource; the currency, empty when there are no prices; prices per unit and minute as decimal text."""
+    rows = Resource.objects.filter(environment=environment).order_by("prices__price_list__currency", "pk")
+    found = list(rows.values_list("slug", "kind", "prices__price_list__currency", "prices__per_minute"))
+    kinds = {slug: kind for slug, kind, _, _ in found}
+    currency = next((name for _, _, name, _ in found if name is not None), "")
+    return kinds, currency, {slug: format(price, "f") for slug, _, name, price in found if name == currency}

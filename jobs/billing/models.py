@@ -31,7 +31,9 @@ class Membership(models.Model):
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=16, choices=Role, default=Role.MEMBER, help_text="Owners manage the account.")
+    role = models.CharField(
+        max_length=16, choices=Role, default=Role.MEMBER, help_text="Owners manage the account."
+    )
 
     class Meta:
         constraints = [

@@ -59,17 +59,25 @@ class Attempt(PublicModel):
     number = models.PositiveSmallIntegerField()
     engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="attempts")
     status = models.CharField(max_length=16, choices=AttemptStatus, default=AttemptStatus.PREPARING)
-    token = models.UUIDField(default=uuid.uuid4, editable=False, help_text="Fences the attempt; never changes.")
-    nonce = models.UUIDField(default=uuid.uuid4, editable=False, help_text="Tells our container from a stranger's.")
+    token = models.UUIDField(
+        default=uuid.uuid4, editable=False, help_text="Fences the attempt; never changes."
+    )
+    nonce = models.UUIDField(
+        default=uuid.uuid4, editable=False, help_text="Tells our container from a stranger's."
+    )
     uid = models.PositiveBigIntegerField(help_text="The reserved numeric user.")
     cores = models.JSONField(default=list, help_text="Indexes of the reserved cores.")
     device_uuids = models.JSONField(default=list, help_text="UUIDs of the reserved devices.")
 
     lease = models.UUIDField(null=True, help_text="New at each claim of a step.")
-    lease_worker = models.BigIntegerField(null=True, help_text="Id of the worker that claimed the step; opaque here.")
+    lease_worker = models.BigIntegerField(
+        null=True, help_text="Id of the worker that claimed the step; opaque here."
+    )
     lease_until = models.DateTimeField(null=True)
     step_deadline = models.DateTimeField(null=True, help_text="A lease is not renewed beyond this.")
-    not_before = models.DateTimeField(null=True, help_text="The next try of the current step waits until then.")
+    not_before = models.DateTimeField(
+        null=True, help_text="The next try of the current step waits until then."
+    )
     step_tries = models.PositiveSmallIntegerField(default=0, help_text="Failed tries of the current step.")
 
     container_name = models.CharField(max_length=128)
@@ -80,11 +88,15 @@ class Attempt(PublicModel):
 
     created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
     started_at = models.DateTimeField(null=True, help_text="Docker's StartedAt.")
-    stop_reason = models.CharField(max_length=40, blank=True, help_text="Written before the first signal; the first wins.")
+    stop_reason = models.CharField(
+        max_length=40, blank=True, help_text="Written before the first signal; the first wins."
+    )
     stop_signalled_at = models.DateTimeField(null=True)
     exited_at = models.DateTimeField(null=True, help_text="Docker's FinishedAt.")
     exit_code = models.IntegerField(null=True)
-    exit_facts = models.JSONField(default=dict, blank=True, help_text="Docker's state, the launcher's marker, OOM facts.")
+    exit_facts = models.JSONField(
+        default=dict, blank=True, help_text="Docker's state, the launcher's marker, OOM facts."
+    )
     end_reason = models.CharField(max_length=40, blank=True)
     end_detail = models.TextField(blank=True)
     finished_at = models.DateTimeField(null=True)
@@ -95,20 +107,27 @@ class Attempt(PublicModel):
         ordering = ["pk"]
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="attempt_number_once_per_job"),
-            models.UniqueConstraint(fields=["job"], condition=Q(status__in=sorted(UNFINISHED)), name="attempt_one_live_per_job"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(status__in=sorted(UNFINISHED)), name="attempt_one_live_per_job"
+            ),
             models.UniqueConstraint(fields=["container_name"], name="attempt_container_name_once"),
-            models.CheckConstraint(name="attempt_status_known", condition=in_list("status", AttemptStatus.values)),
+            models.CheckConstraint(
+                name="attempt_status_known", condition=in_list("status", AttemptStatus.values)
+            ),
             models.CheckConstraint(
                 name="attempt_finished_exactly_when_final",
                 condition=Q(status__in=sorted(FINAL), finished_at__isnull=False) & ~Q(end_reason="")
                 | Q(status__in=sorted(UNFINISHED), finished_at__isnull=True, end_reason=""),
             ),
             models.CheckConstraint(
-                name="attempt_end_reason_known", condition=Q(end_reason="") | in_list("end_reason", END_REASONS)
+                name="attempt_end_reason_known",
+                condition=Q(end_reason="") | in_list("end_reason", END_REASONS),
             ),
         ]
         indexes = [
-            models.Index(fields=["engine", "status"], condition=Q(cleaned_at__isnull=True), name="attempt_to_do"),
+            models.Index(
+                fields=["engine", "status"], condition=Q(cleaned_at__isnull=True), name="attempt_to_do"
+            ),
         ]
 
     def __str__(self) -> str:

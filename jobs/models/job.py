@@ -55,7 +55,9 @@ class Job(PublicModel):
     """
 
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="jobs")
-    submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    submitted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
     environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="jobs")
     tier = models.CharField(max_length=8, choices=Tier)
     status = models.CharField(max_length=16, choices=JobStatus, default=JobStatus.QUEUED)
@@ -65,32 +67,48 @@ class Job(PublicModel):
     spec_version = models.PositiveSmallIntegerField(default=1)
     terms = models.JSONField(help_text="As admitted: resources by slug, prices, limits, network, expiry.")
     terms_version = models.PositiveSmallIntegerField(default=1)
-    image_id = models.CharField(max_length=128, blank=True, help_text="Resolved before the first start, used from then on.")
+    image_id = models.CharField(
+        max_length=128, blank=True, help_text="Resolved before the first start, used from then on."
+    )
     labels = models.JSONField(default=dict, blank=True)
-    max_duration = models.PositiveIntegerField(help_text="Longest run in seconds, from the container's start.")
+    max_duration = models.PositiveIntegerField(
+        help_text="Longest run in seconds, from the container's start."
+    )
     max_attempts = models.PositiveSmallIntegerField(default=3)
     attempts_made = models.PositiveSmallIntegerField(default=0)
 
     created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
     not_before = models.DateTimeField(null=True, help_text="A retry waits until then.")
     queue_expires_at = models.DateTimeField(null=True, help_text="Expires in the queue at this time.")
-    passed_over_since = models.DateTimeField(null=True, help_text="When its turn first came and it did not fit.")
+    passed_over_since = models.DateTimeField(
+        null=True, help_text="When its turn first came and it did not fit."
+    )
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
-    cancel_reason = models.CharField(max_length=40, blank=True, help_text="The end reason that the request stands for.")
-    started_at = models.DateTimeField(null=True, help_text="When the container of the deciding attempt started.")
+    cancel_reason = models.CharField(
+        max_length=40, blank=True, help_text="The end reason that the request stands for."
+    )
+    started_at = models.DateTimeField(
+        null=True, help_text="When the container of the deciding attempt started."
+    )
     finished_at = models.DateTimeField(null=True)
 
     end_reason = models.CharField(max_length=40, blank=True)
     end_detail = models.TextField(blank=True)
     exit_code = models.IntegerField(null=True)
     run_seconds = models.FloatField(null=True, help_text="Measured run time of the deciding attempt.")
-    usage = models.JSONField(default=dict, blank=True, help_text="cpu_seconds, peak_memory_bytes, memory_kills, cut bytes.")
+    usage = models.JSONField(
+        default=dict, blank=True, help_text="cpu_seconds, peak_memory_bytes, memory_kills, cut bytes."
+    )
     result = models.JSONField(null=True, help_text="The parsed result.json, when there is one.")
     manifest = models.JSONField(null=True, help_text="Exit code and every output's path, size and sha256.")
     manifest_sha256 = models.CharField(max_length=64, blank=True)
-    refused_outputs = models.JSONField(default=list, blank=True, help_text="Outputs not taken, with the reason.")
-    storage_expires_at = models.DateTimeField(null=True, help_text="Artifacts and logs are removed at this time.")
+    refused_outputs = models.JSONField(
+        default=list, blank=True, help_text="Outputs not taken, with the reason."
+    )
+    storage_expires_at = models.DateTimeField(
+        null=True, help_text="Artifacts and logs are removed at this time."
+    )
     storage_purged_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -109,9 +127,14 @@ class Job(PublicModel):
             models.CheckConstraint(
                 name="job_cancel_request_complete",
                 condition=Q(cancel_requested_at__isnull=True, cancel_reason="")
-                | Q(cancel_requested_at__isnull=False, cancel_reason__in=["cancelled", "cancelled_by_operator"]),
+                | Q(
+                    cancel_requested_at__isnull=False,
+                    cancel_reason__in=["cancelled", "cancelled_by_operator"],
+                ),
             ),
-            models.CheckConstraint(name="job_attempts_bounded", condition=Q(attempts_made__lte=models.F("max_attempts"))),
+            models.CheckConstraint(
+                name="job_attempts_bounded", condition=Q(attempts_made__lte=models.F("max_attempts"))
+            ),
         ]
         indexes = [
             models.Index(fields=["environment", "id"], condition=Q(status="queued"), name="job_queued"),
@@ -119,7 +142,9 @@ class Job(PublicModel):
             models.Index(fields=["queue_expires_at"], condition=Q(status="queued"), name="job_queue_expiry"),
             models.Index(fields=["account", "-id"], name="job_by_account"),
             models.Index(fields=["status"], condition=~Q(status__in=sorted(FINAL)), name="job_not_final"),
-            models.Index(fields=["storage_expires_at"], condition=Q(storage_purged_at__isnull=True), name="job_stored"),
+            models.Index(
+                fields=["storage_expires_at"], condition=Q(storage_purged_at__isnull=True), name="job_stored"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -140,7 +165,9 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["account", "key"], name="idempotency_key_once_per_account")]
+        constraints = [
+            models.UniqueConstraint(fields=["account", "key"], name="idempotency_key_once_per_account")
+        ]
 
     def __str__(self) -> str:
         return self.key

@@ -54,7 +54,9 @@ class Artifact(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="artifacts")
     attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="artifacts")
-    path = models.CharField(max_length=4096, help_text="Path below /data/outputs; data, never a path of ours.")
+    path = models.CharField(
+        max_length=4096, help_text="Path below /data/outputs; data, never a path of ours."
+    )
     size = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
 
