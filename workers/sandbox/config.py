@@ -11,7 +11,7 @@ from typing import Any
 from compute_site.core.errors import ExecutionFailed
 from workers.sandbox import variables
 from workers.sandbox.facts import EngineFacts, ImageFacts
-from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LAUNCHER_PATH, Spec
+from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LAUNCHER_FOLDER, LAUNCHER_PATH, Spec
 
 MIB = 2**20
 PIDS = 256  # processes and threads, or PIDS_PER_CORE for each core where that is more
@@ -53,7 +53,7 @@ def build(
         "Domainname": "",
         "User": f"{spec.uid}:{spec.uid}",  # a group given by number keeps the image's groups out
         "Env": _environment(spec, image),
-        "Entrypoint": [LAUNCHER_PATH],
+        "Entrypoint": [_launcher(mounts)],
         "Cmd": _arguments(spec),
         "WorkingDir": _working_dir(image),
         "Labels": spec.labels,
@@ -79,6 +79,11 @@ def build(
             **({"CgroupParent": cgroup_parent} if cgroup_parent else {}),
         },
     }
+
+
+def _launcher(mounts: Sequence[Mapping[str, Any]]) -> str:
+    in_volume = any(mount["Target"] == LAUNCHER_FOLDER for mount in mounts)
+    return f"{LAUNCHER_FOLDER}/launcher" if in_volume else LAUNCHER_PATH
 
 
 def _isolation(spec: Spec) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 LABEL_PREFIX = "compute-site."
 LAUNCHER_PATH = "/.site/launcher"
+LAUNCHER_FOLDER = "/.site/bin"  # where the launcher comes in a volume, which is a folder and never one file
 CONTROL_PATH = "/.site/control"
 DATA_PATH = "/data"
 

@@ -16,6 +16,9 @@ class TarOutputs:
         self._reader = reader
         self._collection = collection
         self._taken: dict[bytes, OutputFile] = {}
+        self._closed: bytes | None = (
+            None  # the folder refused last: what lies in it follows, and is not refused once more
+        )
 
     def read(self) -> None:
         """Until the end of the stream, or a cap, or content too large to pass over."""
@@ -33,9 +36,13 @@ class TarOutputs:
     def _member(self, member: Member) -> None:
         parts = tuple(member.name.removesuffix(b"/").split(b"/"))
         path = b"/".join(parts[1:])
-        fault = "outside" if parts[0] != self._top else path_fault(parts[1:], self._collection.limits)
+        if self._closed is not None and path.startswith(self._closed):
+            return
+        inside = parts[0] == self._top and len(parts) > 1
+        fault = path_fault(parts[1:], self._collection.limits) if inside else "outside"
         if fault:
             self._collection.refuse(path or member.name, fault)
+            self._closed = path + b"/" if inside and member.kind == "folder" else None
         elif member.kind == "file":
             self._file(path, member.size)
         elif member.kind == "hard_link":

@@ -18,12 +18,11 @@ from compute_site.core.errors import InfrastructureFailed
 from workers.sandbox.docker import EngineClient, NameTaken
 from workers.sandbox.marker import LARGEST, Marker, parse_marker
 from workers.sandbox.outputs import OutputLimits, Outputs, Sink
-from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LABEL_PREFIX, LAUNCHER_PATH
+from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LABEL_PREFIX, LAUNCHER_FOLDER
 from workers.sandbox.tar import Malformed, SkipTooLarge, TarReader
 from workers.sandbox.tar_outputs import read_tar
 from workers.sandbox.workspace import CONTROL_FILES, Stream, Trace, volume
 
-SITE_PATH = str(Path(LAUNCHER_PATH).parent)
 PARTS = ("data", "control")
 FILL_WAIT = 5.0  # seconds that another worker is given to fill the launcher's volume
 
@@ -51,7 +50,7 @@ class ArchiveWorkspace:
     def mounts(self) -> list[dict[str, Any]]:
         """Volumes: the launcher's read-only, data and control writable. No hosts file: a volume is never one file."""
         return [
-            volume(self._launcher_volume, SITE_PATH, read_only=True),
+            volume(self._launcher_volume, LAUNCHER_FOLDER, read_only=True),
             volume(f"{self.name}-control", CONTROL_PATH, read_only=False),
             volume(f"{self.name}-data", DATA_PATH, read_only=False),
         ]
@@ -112,16 +111,18 @@ class ArchiveWorkspace:
             # A name taken: left by a worker that died, or it is slow. The same content once more does no harm.
             with suppress(NameTaken):
                 self._client.create(setup, self._setup_body(name))
-            self._client.put_archive(setup, SITE_PATH, _launcher_archive(Path(self._launcher).read_bytes()))
+            self._client.put_archive(
+                setup, LAUNCHER_FOLDER, _launcher_archive(Path(self._launcher).read_bytes())
+            )
             self._client.remove(setup)
         _filled.add((self._client.endpoint, name))
 
     def _setup_body(self, name: str) -> dict[str, Any]:
-        mounts = [volume(name, SITE_PATH, read_only=False)]
+        mounts = [volume(name, LAUNCHER_FOLDER, read_only=False)]
         host = {"Mounts": mounts, "ReadonlyRootfs": True, "NetworkMode": "none"}
         return {
             "Image": self._image_id,
-            "Entrypoint": [LAUNCHER_PATH],
+            "Entrypoint": ["launcher"],
             "NetworkDisabled": True,
             "Labels": {LABEL_PREFIX + "setup": self._site},
             "HostConfig": host,
@@ -162,19 +163,17 @@ def traces(client: EngineClient, site: str) -> list[Trace]:
 def _data_archive(uid: int, inputs: Mapping[str, bytes], job_json: bytes) -> bytes:
     files = {f"inputs/{name}": content for name, content in inputs.items()} | {"job.json": job_json}
     return _archive(
-        [(".", 0o755, 0), ("inputs", 0o755, 0), ("outputs", 0o700, uid)],
+        [("inputs", 0o755, 0), ("outputs", 0o700, uid)],
         [(name, content, 0o444, 0) for name, content in files.items()],
     )
 
 
 def _control_archive(uid: int) -> bytes:
-    return _archive([(".", 0o711, 0)], [(name, b"", 0o600, uid) for name in CONTROL_FILES])
+    return _archive([], [(name, b"", 0o600, uid) for name in CONTROL_FILES])
 
 
 def _launcher_archive(launcher: bytes) -> bytes:
-    return _archive(
-        [(".", 0o755, 0), ("control", 0o755, 0)], [(Path(LAUNCHER_PATH).name, launcher, 0o555, 0)]
-    )
+    return _archive([], [("launcher", launcher, 0o555, 0)])
 
 
 def _archive(folders: list[tuple[str, int, int]], files: list[tuple[str, bytes, int, int]]) -> bytes:
