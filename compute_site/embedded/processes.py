@@ -39,7 +39,7 @@ def preparations() -> list[Process]:
 def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:
     """The site's own processes, in the order of their start."""
     web = (sys.executable, "-m", "uvicorn", "compute_site.asgi:application", "--host", "127.0.0.1")
-    beat = (sys.executable, "-m", "celery", "-A", "compute_site", "beat", "--loglevel", "warning")
+    beat = (sys.executable, "-m", "celery", "--quiet", "-A", "compute_site", "beat", "--loglevel", "warning")
     memory = ("--scheduler", "celery.beat:Scheduler", "--pidfile", "")  # The schedule is static: no file.
     return [
         Process("web", (*web, "--port", str(port), "--no-access-log"), stop_rank=2, ready=web_ready),

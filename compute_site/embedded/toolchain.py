@@ -23,14 +23,19 @@ def compiler() -> str:
 
     $CC comes first, then `gcc` and `cc`, then packages unpacked under .run/toolchain.
     """
-    named = os.environ.get("CC", "")
-    for candidate in (named, shutil.which("gcc") or "", shutil.which("cc") or ""):
-        if candidate and links_statically(candidate):
+    for candidate in candidates():
+        if links_statically(candidate):
             return candidate
     command = unpacked_compiler()
     if not links_statically(command):
         raise Failed("No C compiler that links statically: `apt install gcc libc6-dev`.")
     return command
+
+
+def candidates() -> list[str]:
+    """The compilers that are here already, the preferred first; they may not work."""
+    found = (os.environ.get("CC"), shutil.which("gcc"), shutil.which("cc"))
+    return [command for command in found if command]
 
 
 def unpacked_compiler() -> str:

@@ -37,6 +37,7 @@ def demo(arguments: list[str]) -> int:
     def show(environment: dict[str, str]) -> None:
         show_demo(environment, arguments)
 
+    os.environ.setdefault("LOG_LEVEL", "WARNING")  # The story is told between these lines.
     return _run_site(show, once=once)
 
 
