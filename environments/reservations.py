@@ -8,15 +8,22 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from compute_site.core.db import constraint_name, require_transaction
 from compute_site.core.errors import CapacityUnavailable, TransitionRefused
 from environments.amounts import fill
-from environments.models import Environment, EnvironmentState, Host, ReservationStatus, ReservedAmount, ResourceKind, Tier
+from environments.models import (
+    Environment,
+    EnvironmentState,
+    Host,
+    ReservationStatus,
+    ReservedAmount,
+    ResourceKind,
+    Tier,
+)
 from environments.statements import (
     CLAIM_SQL,
     DEVICES_SQL,
@@ -26,6 +33,8 @@ from environments.statements import (
     LOCK_SQL,
     RELEASE_REST_SQL,
     RELEASE_RUNNING_SQL,
+    all_rows,
+    first_row,
 )
 from environments.use import ResourceUse, core_map, device_map, free_amounts, read_use
 
@@ -77,10 +86,11 @@ def lock_host(host_id: int) -> Host:
     Raises Host.DoesNotExist, and TransactionManagementError outside a transaction.
     """
     require_transaction()
-    for host in Host.objects.raw(LOCK_SQL, [host_id]):
-        _locked.hosts = {**getattr(_locked, "hosts", {}), host.pk: vars(host)["transaction"]}
-        return host
-    raise Host.DoesNotExist(f"there is no host {host_id}")
+    row = first_row(LOCK_SQL, [host_id])
+    if row is None:
+        raise Host.DoesNotExist(f"there is no host {host_id}")
+    _locked.hosts = {**getattr(_locked, "hosts", {}), host_id: row[0]}
+    return Host.objects.get(pk=host_id)
 
 
 def acquire(
@@ -132,7 +142,7 @@ def release_running(holder: UUID) -> bool:
     did it; a second one changes nothing.
     """
     _lock_host_of(holder)
-    return _execute(RELEASE_RUNNING_SQL, [holder]) is not None
+    return first_row(RELEASE_RUNNING_SQL, [holder]) is not None
 
 
 def release_rest(holder: UUID, *, never_started: bool = False) -> bool:
@@ -144,10 +154,12 @@ def release_rest(holder: UUID, *, never_started: bool = False) -> bool:
     """
     _lock_host_of(holder)
     if never_started:
-        _execute(RELEASE_RUNNING_SQL, [holder])
-    if _execute(RELEASE_REST_SQL, [holder]) is not None:
+        first_row(RELEASE_RUNNING_SQL, [holder])
+    if first_row(RELEASE_REST_SQL, [holder]) is not None:
         return True
-    if _execute("SELECT 1 FROM environments_reservation WHERE holder = %s AND released_at IS NULL", [holder]):
+    if first_row(
+        "SELECT 1 FROM environments_reservation WHERE holder = %s AND released_at IS NULL", [holder]
+    ):
         raise TransitionRefused(f"reservation of {holder}: its container is not known to be gone")
     return False
 
@@ -166,19 +178,19 @@ def revoke(holder: UUID) -> bool:
     statement = (
         "UPDATE environments_reservation SET status = %s WHERE holder = %s AND status = %s RETURNING id"
     )
-    return _execute(statement, [ReservationStatus.REVOKED, holder, ReservationStatus.HELD]) is not None
+    return first_row(statement, [ReservationStatus.REVOKED, holder, ReservationStatus.HELD]) is not None
 
 
 def _lock_host_of(holder: UUID) -> None:
     require_transaction()
-    _execute(LOCK_BY_HOLDER_SQL, [holder])
+    first_row(LOCK_BY_HOLDER_SQL, [holder])
 
 
 def _offer(
     environment: Environment, tier: str, amounts: Mapping[str, int], uid_range: tuple[int, int]
 ) -> _Offer:
     require_transaction()
-    row = _execute(
+    row = first_row(
         CLAIM_SQL,
         {
             "environment": environment.pk,
@@ -215,9 +227,7 @@ def _unavailable(
     slug: str, asked: int, use: ResourceUse | None, host_id: int, tier: str
 ) -> CapacityUnavailable:
     """The error, after the one line in the log that tells an operator why."""
-    with connection.cursor() as cursor:
-        cursor.execute(HOLDERS_SQL, [host_id])
-        holders = [row[0] for row in cursor.fetchall()]
+    holders = [row[0] for row in all_rows(HOLDERS_SQL, [host_id])]
     log.info(
         "not reserved: resource=%s tier=%s asked=%d used=%s total=%s used_on_host=%s physical=%s members_free=%s holders=%s",
         *(slug, tier, asked, use and (use.used_free if tier == Tier.FREE else use.used)),
@@ -233,9 +243,8 @@ def _free_devices(wanted: Sequence[tuple[ResourceUse, int]], host_id: int) -> li
     devices = []
     for use, amount in wanted:
         if use.kind == ResourceKind.DEVICE:
-            with connection.cursor() as cursor:
-                cursor.execute(DEVICES_SQL, [use.resource_id, host_id, amount])
-                devices += [(use.resource_id, device, uuid) for device, uuid in cursor.fetchall()]
+            rows = all_rows(DEVICES_SQL, [use.resource_id, host_id, amount])
+            devices += [(use.resource_id, device, uuid) for device, uuid in rows]
     return devices
 
 
@@ -264,17 +273,10 @@ def _insert(
         "devices": [device for _, device, _ in devices],
     }
     try:
-        row = _execute(INSERT_SQL, values)
+        row = first_row(INSERT_SQL, values)
     except IntegrityError as error:
         if constraint_name(error) == "reservation_once_per_attempt":
             raise TransitionRefused(f"{holder} has a reservation already") from error
         raise
     assert row is not None
     return int(row[0])
-
-
-def _execute(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The first row of a statement, or None."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchone()

@@ -1,8 +1,15 @@
-"""The statements behind reservations. Every read sees live rows only, through partial indexes."""
+"""The statements behind reservations. Every read sees live rows only, through partial indexes.
 
-LOCK_SQL = (
-    "SELECT pg_current_xact_id()::text AS transaction, h.* FROM environments_host h WHERE id = %s FOR NO KEY UPDATE OF h"
-)
+They run as prepared statements: planning them took longer than running them, all of it under the host's lock.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+LOCK_SQL = "SELECT pg_current_xact_id()::text FROM environments_host WHERE id = %s FOR NO KEY UPDATE"
 LOCK_BY_HOLDER_SQL = """
 SELECT id FROM environments_host
  WHERE id = (SELECT host_id FROM environments_reservation WHERE holder = %s) FOR NO KEY UPDATE
@@ -83,3 +90,17 @@ amounts AS (
      WHERE reservation_id IN (SELECT id FROM released) AND released_at IS NULL)
 SELECT id FROM released
 """
+
+
+def all_rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run a prepared statement on Django's own connection and transaction; its errors are Django's."""
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        cursor.execute(statement, values, prepare=True)
+        return cursor.fetchall()
+
+
+def first_row(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The first row of a statement, or None."""
+    return next(iter(all_rows(statement, values)), None)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
-from django.db import connection
-
 from environments.models import Environment, Host, ResourceKind, Sharing, Tier
+from environments.statements import all_rows
 
 # One row per resource. Live rows only: every sum is a scan of a partial index, however many old rows there are.
 USE_SQL = """
@@ -110,9 +109,7 @@ class ResourceUse:
 
 def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
     """Every resource of these environments with its use; one statement. Under a host's lock it stays true."""
-    with connection.cursor() as cursor:
-        cursor.execute(USE_SQL, [list(environment_ids)])
-        return [ResourceUse(*row) for row in cursor.fetchall()]
+    return [ResourceUse(*row) for row in all_rows(USE_SQL, [list(environment_ids)])]
 
 
 def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, ResourceUse]]:
@@ -168,8 +165,5 @@ def device_map(host: Host) -> list[Place]:
 
 
 def _places(statement: str, host: Host) -> list[Place]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [host.pk])
-        return [
-            Place(name, tuple(offers), holder, healthy) for name, offers, holder, healthy in cursor.fetchall()
-        ]
+    rows = all_rows(statement, [host.pk])
+    return [Place(name, tuple(offers), holder, healthy) for name, offers, holder, healthy in rows]

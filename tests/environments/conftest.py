@@ -33,16 +33,19 @@ def make_engine(host: Host, name="local") -> Engine:
     return Engine.objects.create(host=host, name=name, endpoint="unix:///var/run/docker.sock")
 
 
+def acquire(environment: Environment, holder: UUID, amounts, tier="paid", uids=UIDS) -> Claim:
+    """Reserve in a transaction of its own."""
+    with transaction.atomic():
+        reservations.lock_host(environment.engine.host_id)
+        return reservations.acquire(
+            holder=holder, environment=environment, tier=tier, amounts=amounts, uid_range=uids
+        )
+
+
 def take(environment: Environment, tier="paid", uids=UIDS, **asked: int) -> tuple[UUID, Claim]:
     """Fill and reserve as a worker does; returns the holder and its claim."""
     holder = new_public_id()
-    amounts = reservations.fill(environment, tier, asked)
-    with transaction.atomic():
-        reservations.lock_host(environment.engine.host_id)
-        claim = reservations.acquire(
-            holder=holder, environment=environment, tier=tier, amounts=amounts, uid_range=uids
-        )
-    return holder, claim
+    return holder, acquire(environment, holder, reservations.fill(environment, tier, asked), tier, uids)
 
 
 def give_back(holder: UUID) -> None:
