@@ -94,7 +94,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "var" / "static"
+STATIC_ROOT = env.str("STATIC_ROOT", default=None)  # only for a web server that serves them itself
 WHITENOISE_USE_FINDERS = True  # no collectstatic step
 WHITENOISE_AUTOREFRESH = DEBUG
 MEDIA_ROOT = DATA_DIR
@@ -114,7 +114,11 @@ DATABASES: dict[str, Any] = {
 DATABASES["default"].update(CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=False)
 DATABASES["default"].setdefault("OPTIONS", {})
 DATABASES["default"]["OPTIONS"].update(
-    pool={"min_size": 0, "max_size": env.int("DATABASE_POOL", default=24), "timeout": 10},
+    pool={
+        "min_size": 0,
+        "max_size": env.int("DATABASE_POOL", default=24),
+        "timeout": env.float("DATABASE_POOL_TIMEOUT", default=10),
+    },
     connect_timeout=5,
 )
 
@@ -187,5 +191,9 @@ LOGGING = {
     "formatters": {"line": {"format": "%(levelname)-7s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
-    "loggers": {"django.request": {"level": "ERROR"}, "celery.worker.strategy": {"level": "WARNING"}},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+    },
 }

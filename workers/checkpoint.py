@@ -1,7 +1,7 @@
 """Named points in the path of a job, where a fault test may stop this process.
 
 `COMPUTE_SITE_STOP_AT=NAME` kills the process (as `kill -9` would) when it comes to that point;
-`NAME:STOP` freezes it (SIGSTOP). Unset, as always in production, a checkpoint costs one comparison.
+`NAME:STOP` freezes it there once (SIGSTOP). Unset, as always in production, a checkpoint costs one comparison.
 """
 
 import os
@@ -30,12 +30,27 @@ POINTS = (
     "clean.after",
 )
 
-_point, _, _how = os.environ.get("COMPUTE_SITE_STOP_AT", "").partition(":")
-if _point and _point not in POINTS:
-    raise ValueError(f"COMPUTE_SITE_STOP_AT={_point}: unknown point; choose one of {', '.join(POINTS)}")
+_point = ""
+_freezes = False
+
+
+def arm(wanted: str) -> None:
+    """Stop at `wanted` from now on: `NAME`, `NAME:STOP`, or nowhere when it is empty. Raises ValueError."""
+    global _point, _freezes
+    name, _, how = wanted.partition(":")
+    if (name and name not in POINTS) or how not in ("", "STOP"):
+        raise ValueError(f"COMPUTE_SITE_STOP_AT={wanted}: unknown; choose one of {', '.join(POINTS)}")
+    _point, _freezes = name, how == "STOP"
 
 
 def checkpoint(name: str) -> None:
     """Stop here when a fault test asked for it."""
-    if name == _point:
-        os.kill(os.getpid(), signal.SIGSTOP if _how == "STOP" else signal.SIGKILL)
+    if name != _point:
+        return
+    if not _freezes:
+        os.kill(os.getpid(), signal.SIGKILL)
+    arm("")  # it goes on, when it is let, as if nothing had been
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+arm(os.environ.get("COMPUTE_SITE_STOP_AT", ""))

@@ -38,6 +38,7 @@ def collect_and_settle(run: Run) -> None:
     if not settle(run.attempt, run.lease, outcome):
         raise StaleToken("settled by somebody else")
     checkpoint("settle.after")
+    log.info("job %s: attempt %d ended, %s %s", run.job, run.attempt.number, outcome.reason, outcome.detail)
 
 
 def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:

@@ -64,6 +64,9 @@ def _take(link: Connection, worker: Worker) -> Run | None:
     if taken.more:
         knock(link.engine)  # another thread may take the next one beside this
     assert taken.attempt.lease is not None
+    log.info(
+        "job %s: taken, attempt %d on cores %s", taken.attempt.job, taken.attempt.number, taken.attempt.cores
+    )
     return Run(taken.attempt, taken.attempt.job, taken.attempt.lease, link)
 
 

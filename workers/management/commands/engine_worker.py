@@ -1,6 +1,5 @@
 """`manage.py engine_worker NAME`: the Celery worker pinned to one engine."""
 
-import socket
 from argparse import ArgumentParser
 from typing import Any
 
@@ -10,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from compute_site.core.errors import SiteError
 from environments.models import Engine, EngineKind
 from workers.bootstep import engine_step
+from workers.celery_worker import run_worker
 from workers.engines import connect
 
 
@@ -29,19 +29,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         engine = self._engine(options["name"])
         current_app.steps["worker"].add(engine_step(engine))
-        worker = current_app.Worker(
-            hostname=f"engine.{engine.name}@{socket.gethostname()}",
-            queues=[engine.queue],
-            pool="threads",
-            concurrency=options["threads"],
-            loglevel=options["loglevel"],
-            without_gossip=True,
-            without_mingle=True,
-            without_heartbeat=True,
-            quiet=True,
+        raise SystemExit(
+            run_worker(
+                f"engine.{engine.name}",
+                [engine.queue],
+                threads=options["threads"],
+                loglevel=options["loglevel"],
+            )
         )
-        worker.start()
-        raise SystemExit(worker.exitcode or 0)
 
     def _engine(self, name: str) -> Engine:
         engine = Engine.objects.select_related("host").filter(name=name).first()

@@ -1,12 +1,12 @@
 """`manage.py site_worker`: the Celery worker of the queue `site`, for what must go on when every engine's worker is dead."""
 
-import socket
 from argparse import ArgumentParser
 from typing import Any
 
-from celery import current_app
 from django.conf import settings
 from django.core.management.base import BaseCommand
+
+from workers.celery_worker import run_worker
 
 
 class Command(BaseCommand):
@@ -17,16 +17,11 @@ class Command(BaseCommand):
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        worker = current_app.Worker(
-            hostname=f"site@{socket.gethostname()}",
-            queues=[settings.CELERY_TASK_DEFAULT_QUEUE],
-            pool="threads",
-            concurrency=options["threads"],
-            loglevel=options["loglevel"],
-            without_gossip=True,
-            without_mingle=True,
-            without_heartbeat=True,
-            quiet=True,
+        raise SystemExit(
+            run_worker(
+                "site",
+                [settings.CELERY_TASK_DEFAULT_QUEUE],
+                threads=options["threads"],
+                loglevel=options["loglevel"],
+            )
         )
-        worker.start()
-        raise SystemExit(worker.exitcode or 0)
