@@ -31,6 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "filter.h"
+
 enum {
     EXIT_REFUSED = 125,
     EXIT_DEADLINE = 124,
@@ -433,6 +435,8 @@ int main(int argc, char **argv)
     run.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (run.signals < 0)
         refuse("signalfd", strerror(errno));
+    if (narrow() < 0)
+        refuse("seccomp", strerror(errno));
     start(&run, argv + 6);
     run.deadline_at = run.started + deadline;
     watch(&run);
