@@ -84,7 +84,7 @@ class Backing:
             "SECRET_KEY": _secret(root / "secret"),
             "STATE_DIR": str(made(root / "state")),
             "DATA_DIR": str(made(root / "data")),
-            "SITE_ID": f"s{self.places.tag[:6]}",
+            "SITE_ID": self.places.site_id,
             "ALLOWED_HOSTS": "localhost,127.0.0.1",
         }
         if self.image:

@@ -23,14 +23,19 @@ class PrivateEngine:
     """One dockerd with its own containerd, data, sockets, bridge and cgroup: several can run side by side.
 
     `folder` keeps data and logs between starts; `name` (letters, digits, `-`, at most 11 characters)
-    is unique on the machine. `live_restore` lets containers outlive the daemon.
+    is unique on the machine. `live_restore` lets containers outlive the daemon. `site` is the id of the site
+    whose jobs run here: they have cgroups outside the engine's own.
     """
 
-    def __init__(self, folder: Path, name: str, *, sockets: Path, live_restore: bool = True) -> None:
+    def __init__(
+        self, folder: Path, name: str, *, sockets: Path, live_restore: bool = True, site: str = ""
+    ) -> None:
         self.folder = folder.absolute()
         self.name = name
         self.live_restore = live_restore
+        self.site = site
         self.cgroups = Cgroup(f"cs-{name}")
+        self._job_cgroups = [Cgroup(f"compute-site-{site}")] if site else []
         self.bridge = f"cs-{name}"
         self.run_folder = sockets / f"e-{name}"
         self.docker_host = f"unix://{self.run_folder}/docker.sock"
@@ -107,12 +112,14 @@ class PrivateEngine:
 
     def clear(self) -> None:
         """Remove all traces of a run except the data: needs no daemon, also after its kill -9."""
-        if not self.cgroups.kill():
-            warn(f"processes of the engine {self.name} cannot be killed: {sorted(self.cgroups.processes())}")
+        for cgroups in (self.cgroups, *self._job_cgroups):
+            if not cgroups.kill():
+                warn(f"processes of the engine {self.name} cannot be killed: {sorted(cgroups.processes())}")
         for _ in range(3):
             unmount_below(self.folder)
             unmount_below(self.run_folder)
-        self.cgroups.remove()
+        for cgroups in (self.cgroups, *self._job_cgroups):
+            cgroups.remove()
         bridge.remove_bridge(self.bridge)
         shutil.rmtree(self.run_folder, ignore_errors=True)
 

@@ -37,7 +37,11 @@ class Engine:
         self.private: PrivateEngine | None = None
         if not self.given:
             self.private = PrivateEngine(
-                places.root / "docker", places.tag, sockets=places.sockets, live_restore=live_restore
+                places.root / "docker",
+                places.tag,
+                sockets=places.sockets,
+                live_restore=live_restore,
+                site=places.site_id,
             )
             self.docker_host = self.private.docker_host
 

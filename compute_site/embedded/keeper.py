@@ -34,7 +34,7 @@ class Keeper:
 
     def watch_engine(self, engine: PrivateEngine) -> None:
         """Clear this engine away if we die."""
-        self._tell("engine", str(engine.folder), engine.name, str(engine.run_folder.parent))
+        self._tell("engine", str(engine.folder), engine.name, str(engine.run_folder.parent), engine.site)
 
     def watch_group(self, group: int) -> None:
         """Kill this process group if we die."""
@@ -70,7 +70,7 @@ def _main() -> None:
         if kind == "done":
             return
         if kind == "engine":
-            engines.append(PrivateEngine(Path(words[0]), words[1], sockets=Path(words[2])))
+            engines.append(PrivateEngine(Path(words[0]), words[1], sockets=Path(words[2]), site=words[3]))
         elif kind == "group":
             groups.add(int(words[0]))
         else:

@@ -31,6 +31,11 @@ class Places:
         return hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
 
     @property
+    def site_id(self) -> str:
+        """The id of the site that runs on this set."""
+        return os.environ.get("SITE_ID") or f"s{self.tag[:6]}"
+
+    @property
     def sockets(self) -> Path:
         """A short folder: a unix socket's path may have 107 bytes and a checkout can lie deep."""
         folder = Path("/tmp") / f"cs-{self.tag}"

@@ -10,6 +10,7 @@ import pytest
 
 from compute_site.embedded import dockerd, packages
 from compute_site.embedded.bridge import bridge_exists
+from compute_site.embedded.cgroups import Cgroup
 from compute_site.embedded.dockerd import PrivateEngine
 from compute_site.embedded.mounts import mounted_below
 from compute_site.embedded.paths import Places
@@ -47,17 +48,18 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def engine(places: Places) -> Iterator[PrivateEngine]:
     dockerd.provide_programs()
-    engine = PrivateEngine(places.root / "docker", places.tag, sockets=places.sockets)
+    engine = PrivateEngine(places.root / "docker", places.tag, sockets=places.sockets, site=places.tag)
     engine.start()
     yield engine
     engine.stop()
 
 
-def run_sleeper(engine: PrivateEngine, image: Path) -> int:
+def run_sleeper(engine: PrivateEngine, image: Path, *options: str) -> int:
     """Start a container that sleeps; returns its process id on the machine."""
     docker = Docker(engine)
     docker("import", str(image), "sleeper")
-    docker("run", "--detach", "--name", "one", "--network", "none", "sleeper", "/bin/busybox", "sleep", "600")
+    run = ("run", "--detach", "--name", "one", "--network", "none", *options)
+    docker(*run, "sleeper", "/bin/busybox", "sleep", "600")
     return int(docker("inspect", "--format", "{{.State.Pid}}", "one"))
 
 
@@ -81,6 +83,16 @@ def test_stop_leaves_no_trace_not_even_of_a_running_container(engine: PrivateEng
 
     engine.start()
     assert Docker(engine)("ps", "--all", "--format", "{{.Names}} {{.State}}") == "one exited"
+
+
+def test_stop_ends_a_job_in_a_cgroup_of_its_site(engine: PrivateEngine, image: Path):
+    site = Cgroup(f"compute-site-{engine.site}")
+    pid = run_sleeper(engine, image, "--cgroup-parent", f"/{site.name}/attempt")
+    assert pid in site.processes() - engine.cgroups.processes()
+    engine.stop()
+    assert gone(pid)
+    assert not site.accounting.exists()
+    assert_no_trace(engine)
 
 
 def test_containers_survive_a_killed_daemon_and_are_adopted(engine: PrivateEngine, image: Path):
@@ -116,6 +128,7 @@ def test_two_engines_side_by_side_know_nothing_of_each_other(
 DIES = """
 import os, sys, time
 from pathlib import Path
+from compute_site.embedded.cgroups import Cgroup
 from compute_site.embedded.dockerd import PrivateEngine
 from compute_site.embedded.keeper import Keeper
 engine = PrivateEngine(Path(sys.argv[1]), sys.argv[2], sockets=Path(sys.argv[3]))
