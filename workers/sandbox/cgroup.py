@@ -57,6 +57,9 @@ def remove(name: str, root: Path = ROOT) -> bool:
     """Remove it with everything below it. True when nothing of it is left; False while a process lives in it."""
     gone = True
     for tree in _trees(name, root):
+        with suppress(OSError):  # nearly always empty by now: no walk
+            os.rmdir(tree)
+            continue
         for folder, _, _ in os.walk(tree, topdown=False):
             try:
                 os.rmdir(folder)

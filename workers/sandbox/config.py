@@ -161,7 +161,7 @@ def _arguments(spec: Spec) -> list[str]:
 
 
 def _environment(spec: Spec, image: ImageFacts) -> list[str]:
-    """`NAME=value` lines; a bare NAME takes the image's variable away."""
+    """`NAME=value` lines, the same for the same spec; a bare NAME takes the image's variable away."""
     own = {
         "JOB_ID": spec.job,
         "JOB_INPUTS": f"{DATA_PATH}/inputs",
@@ -170,7 +170,7 @@ def _environment(spec: Spec, image: ImageFacts) -> list[str]:
     }
     if not spec.device_uuids:
         own["NVIDIA_VISIBLE_DEVICES"] = "void"  # a runtime with GPU hooks reads "all" into its absence
-    given = {"HOME": "/tmp", "TMPDIR": "/tmp", **spec.env, **own}
+    given = {"HOME": "/tmp", "TMPDIR": "/tmp", **dict(sorted(spec.env.items())), **own}
     bare = [name for name in variables.taken_away(image.env) if name not in given]
     return [f"{name}={value}" for name, value in given.items()] + bare
 

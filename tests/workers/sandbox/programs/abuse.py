@@ -40,7 +40,7 @@ CALL = {
 BUFFER = ctypes.create_string_buffer(256)
 NEWNS, NEWUSER, NEWNET, NEWCGROUP = 0x20000, 0x10000000, 0x40000000, 0x2000000
 
-PROBES = {}
+PROBES: dict = {}
 
 
 def probe(function):
@@ -202,7 +202,7 @@ def run_from_tmp():
         try:
             os.execv("/tmp/program", ["program"])
         except OSError as error:
-            os._exit(error.errno)
+            os._exit(error.errno or 0)
     code = os.waitstatus_to_exitcode(os.wait()[1])
     raise OSError(code, os.strerror(code)) if code else SystemError("it ran")
 
@@ -341,7 +341,7 @@ def inodes():
             os.close(os.open(f"/run/{made}", os.O_CREAT | os.O_WRONLY))
             made += 1
     except OSError as error:
-        return [errno.errorcode[error.errno], made]
+        return [errno.errorcode[error.errno or 0], made]
     finally:
         for number in range(made):
             os.unlink(f"/run/{number}")
@@ -350,7 +350,7 @@ def inodes():
 
 @probe
 def fork_bomb():
-    children = []
+    children: list[int] = []
     try:
         while len(children) < 5000:
             child = os.fork()
@@ -358,7 +358,7 @@ def fork_bomb():
                 signal.pause()
             children.append(child)
     except OSError as error:
-        return [errno.errorcode[error.errno], len(children)]
+        return [errno.errorcode[error.errno or 0], len(children)]
     finally:
         for child in children:
             os.kill(child, signal.SIGKILL)
@@ -379,7 +379,7 @@ def verdict(function):
     try:
         return ["ok", function()]
     except OSError as error:
-        return [errno.errorcode.get(error.errno, type(error).__name__), None]
+        return [errno.errorcode.get(error.errno or 0, type(error).__name__), None]
     except (ValueError, AttributeError, SystemError, MemoryError) as error:
         return [type(error).__name__, str(error)]
 
