@@ -1,198 +1,226 @@
-"""What an engine can do, found out by experiment: a real sandbox is run in each way, the strongest first.
+"""What an engine can do for us, found by running one small job under the full profile in every way until one works.
 
-Nothing is believed from descriptions alone: a path that looks the same to worker and engine may be two places, and a
-seccomp profile that is listed may not be applied.
+Nothing that the engine says of itself is believed here: the job reports what it sees, and the report has to come back.
 """
 
 import json
 import os
 import time
-from dataclasses import dataclass, field
-from io import BytesIO
-from typing import BinaryIO
-from uuid import uuid4
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
-from compute_site.core.errors import AttemptFailed, InfrastructureFailed
+from compute_site.core.errors import AttemptFailed, SiteError
 from workers.sandbox import cgroup, config, readback
-from workers.sandbox.docker import EngineClient, EngineFacts, EngineUnreachable, ImageFacts
+from workers.sandbox.connection import EngineUnreachable
+from workers.sandbox.docker import EngineClient, EngineFacts, ImageFacts
 from workers.sandbox.outputs import OutputFile, OutputLimits
-from workers.sandbox.spec import Spec, container_name
+from workers.sandbox.spec import Spec
+from workers.sandbox.volume_shared import SharedWorkspace
 from workers.sandbox.workspace import Disk, Mode, Workspace
 from workers.sandbox.workspaces import open_workspace
 
-SECONDS = 60.0  # for one experiment
-UID = 1_999_999_999
-# Runs inside: what the kernel says of the process, and which device the outputs lie on.
+UID = 1_999_999_999  # no job's, and nobody's on the host
+FILTERS = 2  # the engine's seccomp list and the launcher's; with the launcher's alone the engine's is off
+DISK_MIB = 16
+DEADLINE = 60.0  # seconds for one container
+REPORT = "probe.json"
 PROGRAM = """
 import json, os, socket
-status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
 try:
-    local = socket.gethostbyname("localhost")
+    localhost = bool(socket.getaddrinfo("localhost", 1))
 except OSError:
-    local = ""
-found = {"seccomp": status.get("Seccomp"), "device": os.stat("/data/outputs").st_dev, "localhost": local}
-json.dump(found, open("/data/outputs/found.json", "w"))
+    localhost = False
+report = {
+    "nonce": open("/data/inputs/nonce").read(),
+    "device": os.stat("/data").st_dev,
+    "filters": int(status.get("Seccomp_filters", 2 if int(status["Seccomp"]) == 2 else 0)),
+    "localhost": localhost,
+}
+with open("/data/outputs/probe.json", "w") as file:
+    json.dump(report, file)
 """
+
+
+class ProbeFailed(SiteError):
+    """The engine cannot keep the sandbox's promises; the message says why, way by way."""
+
+
+class NoReport(SiteError):
+    """One way of running the job did not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was found. `cgroup_parent`: attempts get a cgroup of their own. `notes`: promises that are weaker here."""
+    """How jobs are to run on this engine. `notes` say in words what it cannot do, for the admin."""
 
     workspace_mode: Mode
     disk_mode: Disk
+    seccomp: bool
+    localhost_resolves: bool
     cgroup_parent: bool
-    localhost: bool
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...]
 
 
-class ProbeFailed(InfrastructureFailed):
-    """The engine cannot run a sandbox in any of our ways."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One combination to try, best first."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("cannot_start", detail)
+    mode: Mode
+    disk: Disk
+    cgroup_parent: bool
+
+    def __str__(self) -> str:
+        return f"{self.mode} workspace, {self.disk} disk" + (", own cgroup" if self.cgroup_parent else "")
 
 
 def probe(
     client: EngineClient, *, state_dir: str, launcher: str, site: str, image: ImageFacts, facts: EngineFacts
 ) -> Probe:
-    """Try the ways of getting files in and out, the strongest first, and report the first that works.
+    """Tries the ways in order. `image` has Python in it. Leaves nothing on the engine (but the launcher's volume).
 
-    `image` needs python3. Raises ProbeFailed (with what each way failed of) and EngineUnreachable; leaves nothing.
+    Raises ProbeFailed when no way works or the default seccomp profile is not active, EngineUnreachable.
     """
-    failures = []
-    ways: list[tuple[Mode, Disk]] = [("shared", "loop"), ("shared", "watchdog"), ("archive", "watchdog")]
-    for mode, disk in ways:
-        for own_cgroup in (True, False) if mode == "shared" else (False,):
-            trial = _Trial(client, site, state_dir, launcher, image, facts, mode, disk, own_cgroup)
-            try:
-                found = trial.run()
-            except EngineUnreachable:
-                raise
-            except (AttemptFailed, OSError) as error:
-                failures.append(f"{mode}/{disk}{'' if own_cgroup else ' without own cgroup'}: {error}")
-                continue
-            return Probe(mode, disk, own_cgroup, found, _notes(mode, disk, own_cgroup, found))
-    raise ProbeFailed("; ".join(failures))
-
-
-def _notes(mode: Mode, disk: Disk, own_cgroup: bool, localhost: bool) -> list[str]:
-    notes = []
-    if disk == "watchdog":
-        notes.append(
-            "Disk limits are kept by looking every half second, not by a disk of its own for each job."
-        )
-    if mode == "archive":
-        notes.append("Files go in and out through the engine's API: slower, and logs are seen later.")
-    if not own_cgroup:
-        notes.append("Jobs have no cgroup of their own: peak memory and CPU time are not reported.")
-    if not localhost:
-        notes.append("The name localhost does not resolve inside.")
-    return notes
-
-
-@dataclass(slots=True)
-class _Trial:
-    """One sandbox run in one way."""
-
-    client: EngineClient
-    site: str
-    state_dir: str
-    launcher: str
-    image: ImageFacts
-    facts: EngineFacts
-    mode: Mode
-    disk: Disk
-    own_cgroup: bool
-    attempt: str = field(default_factory=lambda: str(uuid4()))
-
-    def run(self) -> bool:
-        """Whether `localhost` resolves inside. Raises when this way does not work."""
-        name = container_name(self.site, self.attempt)
+    failures: list[str] = []
+    for way in ways(client.endpoint):
+        name = f"cs-{site}-probe-{uuid.uuid4().hex[:12]}"
         workspace = open_workspace(
             name,
-            site=self.site,
-            mode=self.mode,
-            disk=self.disk,
-            client=self.client,
-            state_dir=self.state_dir,
-            launcher=self.launcher,
-            image_id=self.image.id,
+            site=site,
+            mode=way.mode,
+            disk=way.disk,
+            client=client,
+            state_dir=state_dir,
+            launcher=launcher,
+            image_id=image.id,
         )
-        parent = cgroup.parent(self.site, self.attempt, self.facts.cgroup_driver) if self.own_cgroup else None
         try:
-            found = self._run_in(workspace, name, parent)
+            report = _Trial(client, workspace, _spec(site, name, image), image, facts).run(way)
+        except EngineUnreachable:
+            raise
+        except (NoReport, AttemptFailed) as failure:
+            failures.append(f"{way}: {failure}")
+            continue
+        if report["filters"] < FILTERS:
+            raise ProbeFailed("containers run without the engine's default seccomp profile")
+        notes = (*_notes(way, report["localhost"]), *failures)
+        return Probe(way.mode, way.disk, True, report["localhost"], way.cgroup_parent, notes)
+    raise ProbeFailed("no way of running a job works. " + " | ".join(failures))
+
+
+def ways(endpoint: str) -> Iterator[Way]:
+    """Root on (what seems to be) the engine's host tries everything; anybody else has only the API."""
+    if os.geteuid() == 0 and endpoint.startswith("unix:"):
+        yield Way("shared", "loop", True)
+        yield Way("shared", "loop", False)
+        yield Way("shared", "watchdog", True)
+        yield Way("shared", "watchdog", False)
+    yield Way("archive", "watchdog", False)
+
+
+class _Trial:
+    """One container from workspace to report, and no trace of it afterwards."""
+
+    def __init__(
+        self, client: EngineClient, workspace: Workspace, spec: Spec, image: ImageFacts, facts: EngineFacts
+    ) -> None:
+        self._client = client
+        self._workspace = workspace
+        self._spec = spec
+        self._image = image
+        self._facts = facts
+
+    def run(self, way: Way) -> dict[str, Any]:
+        """The job's report, checked against what this machine sees. Raises NoReport, AttemptFailed."""
+        own = cgroup.parent(self._spec.site, self._spec.attempt, self._facts.cgroup_driver)
+        try:
+            self._workspace.prepare(
+                uid=self._spec.uid,
+                disk_mib=DISK_MIB,
+                inputs={"nonce": self._spec.nonce.encode()},
+                job_json=b"{}",
+            )
+            self._start(own if way.cgroup_parent else None)
+            report = self._report()
+            if way.cgroup_parent and not cgroup.usage(own).cpu_ns:
+                raise NoReport("the cgroup that was asked for is not visible from here")
+            return report
         finally:
-            self.client.remove(name)
-            workspace.destroy()
-            if parent:
-                cgroup.remove(parent)
-        return bool(found["localhost"])
+            self._client.remove(self._spec.name)
+            self._workspace.destroy()
+            if way.cgroup_parent:
+                cgroup.remove(own)
 
-    def _run_in(self, workspace: Workspace, name: str, parent: str | None) -> dict[str, str]:
-        workspace.prepare(uid=UID, disk_mib=16, inputs={}, job_json=b"{}")
-        body = config.build(
-            self._spec(name), self.image, workspace.mounts(), self.facts, cgroup_parent=parent
-        )
-        container = self.client.create(name, body)
-        workspace.after_create(self.client, container)
-        if differences := readback.differences(body, self.client.inspect_raw(container) or {}):
-            raise ProbeFailed(f"the engine changes the sandbox: {'; '.join(differences)[:500]}")
-        self.client.start(container)
-        self._wait(container)
-        found = self._found(workspace)
-        self._check(found, workspace, parent)
-        return found
+    def _start(self, cgroup_parent: str | None) -> None:
+        mounts = self._workspace.mounts()
+        body = config.build(self._spec, self._image, mounts, self._facts, cgroup_parent=cgroup_parent)
+        container = self._client.create(self._spec.name, body)
+        self._workspace.after_create(self._client, container)
+        made = self._client.inspect_raw(container)
+        different = readback.differences(body, made) if made else ["the container vanished"]
+        if different:
+            raise NoReport(f"the engine changes the sandbox: {'; '.join(different)}")
+        self._client.start(container)
 
-    def _spec(self, name: str) -> Spec:
-        return Spec(
-            site=self.site,
-            job=self.attempt,
-            attempt=self.attempt,
-            token=self.attempt,
-            nonce=self.attempt,
-            name=name,
-            image_id=self.image.id,
-            argv=("python3", "-c", PROGRAM),
-            env={},
-            uid=UID,
-            cores=(0,),
-            memory_mib=128,
-            disk_mib=16,
-            max_duration=int(SECONDS),
-            log_cap=65536,
-        )
-
-    def _wait(self, container: str) -> None:
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            facts = self.client.inspect(container)
-            if facts is None or facts.status in ("exited", "dead"):
-                return
+    def _report(self) -> dict[str, Any]:
+        end = time.monotonic() + DEADLINE
+        while (found := self._client.inspect(self._spec.name)) is None or found.status != "exited":
+            if found is None or time.monotonic() > end:
+                raise NoReport("the container did not end")
             time.sleep(0.05)
-        raise ProbeFailed("the trial did not end")
+        content: list[bytes] = []
 
-    def _found(self, workspace: Workspace) -> dict[str, str]:
-        content = BytesIO()
+        def keep(file: OutputFile, stream: BinaryIO) -> None:
+            if file.path == REPORT:
+                content.append(stream.read())
 
-        def sink(file: OutputFile, data: BinaryIO) -> None:
-            if file.path == "found.json":
-                content.write(data.read())
+        self._workspace.outputs(OutputLimits(max_bytes=1 << 16, max_entries=10), keep)
+        if not content:
+            text = self._workspace.read_log("stderr", 0, 2000).decode(errors="replace").strip()
+            raise NoReport(f"nothing came back (exit code {found.exit_code}): {text or 'no output'}")
+        return self._checked(json.loads(content[0]))
 
-        workspace.outputs(OutputLimits(max_bytes=1 << 20), sink)
-        if not content.getvalue():
-            log = workspace.read_log("stderr", 0, 2000).decode("utf-8", "replace")
-            raise ProbeFailed(f"the trial left no result: {log}")
-        return dict(json.loads(content.getvalue()))
+    def _checked(self, report: dict[str, Any]) -> dict[str, Any]:
+        if report["nonce"] != self._spec.nonce:
+            raise NoReport("the job saw another input")
+        if isinstance(self._workspace, SharedWorkspace) and report["device"] != self._workspace.device():
+            raise NoReport(
+                "the engine sees another disk at the same path: its mounts are not shared with ours"
+            )
+        if self._workspace.marker() is None:
+            raise NoReport("the launcher left no marker")
+        return report
 
-    def _check(self, found: dict[str, str], workspace: Workspace, parent: str | None) -> None:
-        if found["seccomp"] != "2":
-            raise ProbeFailed("processes run without a seccomp filter; enable the engine's default profile")
-        if self.mode == "shared":
-            seen = os.stat(f"{self.state_dir}/{self.site}/{workspace.name}/data/outputs").st_dev
-            if int(found["device"]) != seen:
-                raise ProbeFailed("the engine sees another disk at the same path")
-        if workspace.marker() is None:
-            raise ProbeFailed("the launcher left no marker")
-        if parent and cgroup.usage(parent).peak_bytes is None:
-            raise ProbeFailed("its own cgroup cannot be read")
+
+def _spec(site: str, name: str, image: ImageFacts) -> Spec:
+    return Spec(
+        site=site,
+        job=str(uuid.uuid4()),
+        attempt=str(uuid.uuid4()),
+        token="0",
+        nonce=uuid.uuid4().hex,
+        name=name,
+        image_id=image.id,
+        argv=("python3", "-I", "-c", PROGRAM),
+        env={},
+        uid=UID,
+        cores=(0,),
+        memory_mib=128,
+        disk_mib=DISK_MIB,
+        max_duration=30,
+        log_cap=1 << 16,
+        stop_grace=1,
+    )
+
+
+def _notes(way: Way, localhost: bool) -> Iterator[str]:
+    if way.mode == "archive":
+        yield "Files go through the engine's API: slower, and inputs and outputs are copied."
+    if way.disk == "watchdog":
+        yield "Disk limits are only watched: a job can exceed its own for some seconds before it is stopped."
+    if not way.cgroup_parent:
+        yield "No cgroup of our own: peak memory and CPU time of a job are known only from its launcher."
+    if not localhost:
+        yield "`localhost` does not resolve in jobs; 127.0.0.1 works."

@@ -7,10 +7,12 @@ size is only watched, no hosts file, every reading costs the engine some 50 ms, 
 
 import hashlib
 import io
+import os
 import tarfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +99,7 @@ class ArchiveWorkspace:
 
     @property
     def _launcher_volume(self) -> str:
-        digest = hashlib.sha256(Path(self._launcher).read_bytes()).hexdigest()
-        return f"cs-{self._site}-launcher-{digest[:16]}"
+        return launcher_volume(self._site, self._launcher)
 
     def _fill_launcher(self) -> None:
         """After: the launcher's volume is complete. It first exists together with a container that is there until
@@ -150,6 +151,17 @@ class ArchiveWorkspace:
                 return reader.read(min(limit, 1 << 30))
             except (Malformed, SkipTooLarge):  # it grew or the engine broke off: the next reading tells
                 return b""
+
+
+def launcher_volume(site: str, launcher: str) -> str:
+    """Name of the volume with the launcher at this path: another content is another volume."""
+    found = os.stat(launcher)
+    return f"cs-{site}-launcher-{_digest(launcher, found.st_size, found.st_mtime_ns)[:16]}"
+
+
+@lru_cache(maxsize=4)
+def _digest(path: str, size: int, changed_ns: int) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def traces(client: EngineClient, site: str) -> list[Trace]:

@@ -89,6 +89,10 @@ class SharedWorkspace:
         status = os.statvfs(self._data)
         return logs + (status.f_blocks - status.f_bfree) * status.f_frsize
 
+    def device(self) -> int:
+        """The device number under which this machine knows the job's disk."""
+        return os.stat(self._data).st_dev
+
     def outputs(self, limits: OutputLimits, sink: Sink) -> Outputs:
         """Reads through a descriptor of the outputs folder. Raises InfrastructureFailed when the disk is gone."""
         if not self._mounted():

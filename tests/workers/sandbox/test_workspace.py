@@ -6,6 +6,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 
 from compute_site.core.errors import InfrastructureFailed
 from tests.workers.sandbox import hostile
-from workers.sandbox import loop
+from workers.sandbox import loop, volume_archive
 from workers.sandbox.docker import EngineClient, EngineFacts
 from workers.sandbox.outputs import OutputFile, OutputLimits
-from workers.sandbox.workspace import Workspace
+from workers.sandbox.volume_archive import launcher_volume
+from workers.sandbox.workspace import Workspace, volume
 from workers.sandbox.workspaces import open_workspace, strays, traces
 
 UID = 231_072
@@ -97,7 +99,7 @@ def options(
     }
     assert list(loop.mounted_below(state)) == []
     assert list(loop.attached_below(state)) == []
-    for name in engine_client.list_volumes(SITE):
+    for name in (*engine_client.list_volumes(SITE), launcher_volume(SITE, launcher)):
         assert engine_client.remove_volume(name), f"{name} was left in use"
 
 
@@ -294,6 +296,38 @@ def test_prepare_and_destroy_cost_little(on_loop: Place) -> None:
     assert (time.process_time() - began) / 10 < 0.02
 
 
+def test_many_at_once_get_a_disk_each(options: dict[str, Any]) -> None:
+    """Free loop devices are asked for and taken in two calls: threads and processes race for them."""
+    chosen = options | {"mode": "shared", "disk": "loop"}
+
+    def cycle(number: int) -> None:
+        for _ in range(5):
+            made = open_workspace(f"cs-{SITE}-{number:032x}", **chosen)
+            made.prepare(uid=UID + number, disk_mib=16, inputs={"n": b"%d" % number}, job_json=b"{}")
+            data = Path(options["state_dir"]) / SITE / made.name / "data"
+            assert (data / "inputs" / "n").read_bytes() == b"%d" % number
+            made.destroy()
+            assert made.absent()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(cycle, range(8)))
+
+
+def test_two_workers_on_one_workspace_leave_one_disk(on_loop: Place) -> None:
+    """A step's old owner wakes up while the new one is at it."""
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                lambda _: on_loop.again().prepare(uid=UID, disk_mib=16, inputs={}, job_json=b""), range(4)
+            )
+        )
+    folder = on_loop.data().parent
+    assert len(list(loop.mounted_below(folder))) == 1
+    assert len(list(loop.attached_below(folder))) == 1
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: on_loop.again().destroy(), range(4)))
+
+
 def test_a_failed_mount_leaves_no_loop_device(tmp_path: Path) -> None:
     image, target = tmp_path / "disk.img", tmp_path / "data"
     target.mkdir()
@@ -316,3 +350,28 @@ def test_shutting_down_is_only_for_our_own_image(tmp_path: Path) -> None:
     assert (target / "kept").read_bytes() == b"kept"
     assert loop.unmount(target)
     assert list(loop.attached_below(tmp_path)) == []
+
+
+def test_a_launcher_volume_left_unfinished_is_filled_by_the_next(
+    options: dict[str, Any], engine: EngineFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the setup container's create and its filling: the volume exists, empty."""
+    site = "wl" + uuid.uuid4().hex[:6]
+    chosen = options | {"mode": "archive", "disk": "watchdog", "site": site}
+    made = Place("archive", open_workspace(f"cs-{site}-{uuid.uuid4().hex}", **chosen), chosen, engine)
+    client, name = options["client"], launcher_volume(site, options["launcher"])
+    mounts = [volume(name, "/.site/bin", read_only=False)]
+    client.create(
+        f"{name}-setup", {"Image": options["image_id"], "Cmd": ["x"], "HostConfig": {"Mounts": mounts}}
+    )
+    monkeypatch.setattr(volume_archive, "FILL_WAIT", 0.1)
+    try:
+        made.ready()
+        launcher = Path(engine.data_root) / "volumes" / name / "_data" / "launcher"
+        assert launcher.read_bytes() == Path(options["launcher"]).read_bytes()
+        assert mode_and_owner(launcher) == (0o555, 0, 0)
+        assert client.inspect(f"{name}-setup") is None
+    finally:
+        made.end()
+        client.remove(f"{name}-setup")
+        assert client.remove_volume(name)
