@@ -23,7 +23,16 @@ _COLOURS = (36, 33, 32, 35, 34, 31)
 class Supervisor:
     """Children with names. Use it from the main thread: the kernel kills them when that thread ends."""
 
-    def __init__(self, environment: Mapping[str, str], folder: Path, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        keeper: Keeper | None = None,
+        log: Path | None = None,
+    ) -> None:
+        """`log`: a file that takes the processes' lines in the place of the terminal."""
+        self._log = log.open("ab", buffering=0) if log is not None else None
+        self._lines = f"see {log}" if log is not None else "see its lines above"
         self._environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
         self._folder = folder
         self._keeper = keeper
@@ -38,14 +47,16 @@ class Supervisor:
         code = self._running[process.name].wait()
         self._forget(process.name)
         if code != 0:
-            raise Failed(f"{process.name} ended with code {code}: see its lines above.")
+            raise Failed(f"{process.name} ended with code {code}: {self._lines}.")
 
     def start(self, process: Process) -> None:
         """Start one and wait until it is ready; raises `Failed` when it ends before that."""
         self._launch(process)
         if process.ready is not None:
             child = self._running[process.name]
-            children.wait_until(process.ready, child, process.ready_seconds, f"{process.name} did not start")
+            children.wait_until(
+                process.ready, child, process.ready_seconds, f"{process.name} did not start, {self._lines}"
+            )
 
     def pid(self, name: str) -> int | None:
         """The process id of one that runs, else None."""
@@ -93,11 +104,15 @@ class Supervisor:
     def _relay(self, name: str, child: subprocess.Popen[bytes]) -> None:
         colour = self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
         prefix = f"{name:<8}| "
-        if sys.stdout.isatty():
+        if self._log is None and sys.stdout.isatty():
             prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
         assert child.stdout is not None
         for line in child.stdout:
-            raw_line(prefix + line.decode(errors="replace").rstrip("\n"))
+            text = prefix + line.decode(errors="replace").rstrip("\n")
+            if self._log is None:
+                raw_line(text)
+            else:
+                self._log.write(f"{text}\n".encode())
 
     def _stop_group(self, names: Iterable[str], hurry: threading.Event | None = None) -> None:
         names = list(names)

@@ -6,13 +6,14 @@ import http.client
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from .backing import Backing, exports
 from .demo import main as show_demo
 from .demo import options
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
-from .paths import REPOSITORY, RUN, Places
+from .paths import REPOSITORY, RUN, Places, made
 from .processes import PREPARED, preparations, site
 from .progress import Failed, raw_line, step, warn
 from .supervisor import Supervisor
@@ -37,8 +38,7 @@ def demo(arguments: list[str]) -> int:
     def show(environment: dict[str, str]) -> None:
         show_demo(environment, arguments)
 
-    os.environ.setdefault("LOG_LEVEL", "WARNING")  # The story is told between these lines.
-    return _run_site(show, once=once)
+    return _run_site(show, once=once, log=made(RUN / "log") / "site.log")
 
 
 def services(_: list[str]) -> int:
@@ -75,7 +75,8 @@ def down(_: list[str]) -> int:
     return 0
 
 
-def _run_site(when_ready: Ready, *, once: bool = False) -> int:
+def _run_site(when_ready: Ready, *, once: bool = False, log: Path | None = None) -> int:
+    """`log` takes the processes' lines when the terminal belongs to a story of its own."""
     interrupts = Interrupts()
     backing = Backing(Places(RUN))
     supervisor: Supervisor | None = None
@@ -86,7 +87,9 @@ def _run_site(when_ready: Ready, *, once: bool = False) -> int:
             backing.prepare_sandbox()
             port = _port()
             environment = backing.environment() | {"SITE_URL": f"http://127.0.0.1:{port}"}
-            supervisor = Supervisor(environment, REPOSITORY, backing.keeper)
+            supervisor = Supervisor(environment, REPOSITORY, backing.keeper, log)
+            if log is not None:
+                step(f"the processes' own lines go to {log}")
             _start_site(supervisor, port)
             when_ready(environment)
         if not once:

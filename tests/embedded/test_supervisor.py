@@ -77,6 +77,16 @@ def test_every_line_carries_the_name(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert lines == ["migrate | one", "migrate | two"]
 
 
+def test_a_log_takes_the_lines_in_the_place_of_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    supervisor = Supervisor({}, tmp_path, log=tmp_path / "site.log")
+    with pytest.raises(Failed, match=f"see {tmp_path}/site.log"):
+        supervisor.run_to_end(Process("migrate", (sys.executable, "-c", "print('one'); raise SystemExit(1)")))
+    assert capfd.readouterr().out == ""
+    assert (tmp_path / "site.log").read_text() == "migrate | one\n"
+
+
 def test_a_failed_preparation_and_a_failed_start_are_told(tmp_path: Path):
     supervisor = Supervisor({}, tmp_path)
     with pytest.raises(Failed, match="migrate ended with code 3"):
