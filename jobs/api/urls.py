@@ -23,5 +23,9 @@ urlpatterns = [
     ),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
-    path("docs/redoc", SpectacularRedocView.as_view(url_name="schema"), name="redoc"),
+    path(
+        "docs/redoc",
+        SpectacularRedocView.as_view(url_name="schema", template_name="jobs/redoc.html"),
+        name="redoc",
+    ),
 ]

@@ -87,7 +87,9 @@ def test_settling_writes_everything_once(site, user, account):
         7,
         full_outcome().manifest_sha256,
     )
-    assert job.manifest and job.storage_expires_at and job.finished_at
+    assert job.manifest
+    assert job.storage_expires_at
+    assert job.finished_at
     assert job.manifest["files"][0] == {"path": "a.txt", "size": 0, "sha256": "a" * 64}
     assert job.refused_outputs == [{"path": "x", "reason": "symlink"}]
     assert [(a.path, a.size) for a in job.artifacts.all()] == [("a.txt", 0), ("b/model.json", 3)]

@@ -38,7 +38,7 @@ def test_everything_that_may_be_asked_is_read_exactly():
     assert spec.command == ("run", "")
     assert spec.inputs == {"a.csv": "1,2\n", "b": ""}
     assert spec.resources == {"cpu": 2, "ram": 4096, "disk": 512, "gpu": 0}
-    assert spec.account == uuid.UUID(GOOD["account"])
+    assert str(spec.account) == GOOD["account"]
     assert Spec.from_json(spec.as_json()) == spec
 
 
