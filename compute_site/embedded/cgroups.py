@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from .children import alive, with_descendants
+
 ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = "cpu memory pids cpuset io"
 
@@ -49,7 +51,10 @@ class Cgroup:
         (self.accounting / "daemon" / "cgroup.procs").write_text(str(os.getpid()))
 
     def cpu_ms(self) -> float:
-        """CPU milliseconds that engine, shims and containers used so far, also those that ended."""
+        """CPU milliseconds of engine, shims and containers so far, also of those that ended.
+
+        Not of a container that was given a cgroup parent elsewhere: that one accounts for it.
+        """
         if self.unified:
             for line in (self.accounting / "cpu.stat").read_text().splitlines():
                 if line.startswith("usage_usec"):
@@ -65,9 +70,16 @@ class Cgroup:
         return found - {0}
 
     def kill(self, seconds: float = 10.0) -> bool:
-        """Kill all of them, again and again while they multiply; True when none is left."""
+        """Kill all of them and their descendants, again and again while they multiply; True when none is left.
+
+        A container may have been given a cgroup of its own elsewhere; its first process is still a child of
+        its shim, which is in ours.
+        """
         deadline = time.monotonic() + seconds
-        while left := self.processes() - {os.getpid()}:
+        left: set[int] = set()
+        while left := {pid for pid in left | with_descendants(self.processes()) if alive(pid)} - {
+            os.getpid()
+        }:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -109,6 +109,20 @@ def wait_until(
         time.sleep(0.05)
 
 
+def with_descendants(pids: set[int]) -> set[int]:
+    """These processes and everything below them, as parents and children are at this moment."""
+    children: dict[int, set[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It may end while we look.
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, set()).add(int(stat.parent.name))
+    found, new = set(pids), set(pids)
+    while new:
+        new = {child for pid in new for child in children.get(pid, ())} - found
+        found |= new
+    return found
+
+
 def alive(pid: int) -> bool:
     """True while that process runs; a zombie does not: it holds nothing any more."""
     try:

@@ -128,7 +128,6 @@ def test_two_engines_side_by_side_know_nothing_of_each_other(
 DIES = """
 import os, sys, time
 from pathlib import Path
-from compute_site.embedded.cgroups import Cgroup
 from compute_site.embedded.dockerd import PrivateEngine
 from compute_site.embedded.keeper import Keeper
 engine = PrivateEngine(Path(sys.argv[1]), sys.argv[2], sockets=Path(sys.argv[3]))
@@ -143,18 +142,22 @@ time.sleep(600)
 def test_a_kill_9_of_the_owner_leaves_no_trace(places: Places, image: Path):
     dockerd.provide_programs()
     engine = PrivateEngine(places.root / "docker", places.tag, sockets=places.sockets)
+    elsewhere = Cgroup(f"cst-{places.tag}")
     arguments = [str(engine.folder), engine.name, str(places.sockets)]
     owner = subprocess.Popen([sys.executable, "-c", DIES, *arguments], stdout=subprocess.PIPE)
     try:
         assert owner.stdout is not None
         with owner.stdout:
             assert owner.stdout.readline() == b"started\n"
-        pid = run_sleeper(engine, image)
+        # As a container that somebody gave a parent of which we know nothing.
+        pid = run_sleeper(engine, image, "--cgroup-parent", f"/{elsewhere.name}")
+        assert pid in elsewhere.processes() - engine.cgroups.processes()
         owner.send_signal(signal.SIGKILL)
         assert gone(pid)
         assert eventually(lambda: not engine.run_folder.exists(), 20)
         assert_no_trace(engine)
     finally:
+        elsewhere.remove()
         owner.kill()
         owner.wait()
         engine.clear()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compute_site.embedded.cgroups import Cgroup
+from compute_site.embedded.children import with_descendants
 from compute_site.embedded.lock import FolderLock
 from compute_site.embedded.mounts import mounted_below
 from compute_site.embedded.paths import Places
@@ -72,16 +73,7 @@ def shown(places: Places) -> str:
 
 def family(process: subprocess.Popen[bytes], places: Places) -> set[int]:
     """The process, its children, theirs, and all in the engine's cgroup."""
-    found = {process.pid} | Cgroup(f"cs-{places.tag}").processes()
-    for _ in range(4):
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent in found:
-                found.add(int(stat.parent.name))
-    return found
+    return with_descendants({process.pid} | Cgroup(f"cs-{places.tag}").processes())
 
 
 def assert_nothing_left(members: set[int], places: Places) -> None:
