@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import demo_view as view
@@ -14,16 +14,17 @@ from .demo_plan import LIMITS, Limit, iris_job, limit_job
 from .processes import PREPARED
 from .progress import Failed
 
+Check = Callable[[], None]
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 180
 FINAL = frozenset({"succeeded", "failed", "cancelled", "expired"})
 
 
-def main(environment: Mapping[str, str], arguments: list[str]) -> None:
+def main(environment: Mapping[str, str], arguments: list[str], check: Check) -> None:
     """Run the story against the site at `SITE_URL` and show it.
 
-    Reads what `manage.py prepare_demo` has written: token, admin, one-time password. Raises `Failed` when the site
-    refuses or does not answer, and when a job did not end as it should.
+    Reads what `manage.py prepare_demo` has written: token, admin, one-time password. `check` raises `Failed` when a
+    process of the site has ended; so do we when the site refuses, and when a job did not end as it should.
     """
     once = options(arguments).once
     url, site = environment["SITE_URL"], json.loads(PREPARED.read_text())
@@ -31,7 +32,7 @@ def main(environment: Mapping[str, str], arguments: list[str]) -> None:
     offers = offered(client)
     iris = client.submit(iris_job(offers))
     others = [(limit, client.submit(limit_job(limit, offers))) for limit in LIMITS]
-    wrong = [*follow(client, iris), *limits_at_work(client, others)]
+    wrong = [*follow(client, iris, check), *limits_at_work(client, others, check)]
     farewell(url, site, once)
     if wrong:
         raise Failed(f"The demo did not go as it should: {'; '.join(wrong)}")
@@ -57,7 +58,8 @@ def offered(client: Client) -> list[dict[str, Any]]:
 
 def _offer_text(offer: Mapping[str, Any]) -> str:
     amounts = {slug: resource["total"] for slug, resource in offer["resources"].items()}
-    parts = [f"{amounts.pop('cpu', 0)} cores"]
+    cores = amounts.pop("cpu", 0)
+    parts = [f"{cores} core{'s' * (cores != 1)}"]
     parts += [
         f"{amounts.pop(slug, 0) / 1024:.1f} GiB {name}"
         for slug, name in (("ram", "memory"), ("disk", "disk"))
@@ -68,11 +70,11 @@ def _offer_text(offer: Mapping[str, Any]) -> str:
     return " · ".join([*parts, " and ".join(ways)])
 
 
-def follow(client: Client, job: dict[str, Any]) -> list[str]:
+def follow(client: Client, job: dict[str, Any], check: Check) -> list[str]:
     """Show one job from its queue to its result; returns what went wrong with it."""
     view.title("A real job: fit and evaluate a classifier on 150 Iris flowers")
     view.line("job", f"{job['id']}")
-    job = watch(client, job["id"])
+    job = watch(client, job["id"], check)
     if job["status"] != "succeeded":
         view.line("why", f"{job['end_reason']}: {job['end_detail']}", view.RED)
         view.line(
@@ -85,7 +87,7 @@ def follow(client: Client, job: dict[str, Any]) -> list[str]:
     return [f"the sha256 of {path} differs" for path in differing]
 
 
-def watch(client: Client, job_id: str) -> dict[str, Any]:
+def watch(client: Client, job_id: str, check: Check) -> dict[str, Any]:
     """Print each status and phase as it is reached, and the log as it grows; returns the final job."""
     shown, offset, tail, waited = ("", ""), 0, b"", 0.0
     while True:
@@ -100,19 +102,22 @@ def watch(client: Client, job_id: str) -> dict[str, Any]:
             for text in whole:
                 view.log_line(text.decode(errors="replace"))
         if job["status"] in FINAL:
+            if tail:  # A last line without its end.
+                view.log_line(tail.decode(errors="replace"))
             view.status(
                 job["status"], f"exit code {job['exit_code']}" if job["exit_code"] is not None else ""
             )
             return job
-        waited = _wait(waited, job)
+        waited = _wait(waited, job, check)
 
 
-def _wait(waited: float, job: Mapping[str, Any]) -> float:
+def _wait(waited: float, job: Mapping[str, Any], check: Check) -> float:
     """A pause between two looks; a job that does not move at all ends the demo."""
     if waited > PATIENCE_SECONDS:
         raise Failed(
             f"Nothing moved for {PATIENCE_SECONDS} s ({_reason(job) or job['status']}): see the logs."
         )
+    check()
     time.sleep(POLL_SECONDS)
     return waited + POLL_SECONDS
 
@@ -157,14 +162,14 @@ def show_times(client: Client, job: Mapping[str, Any]) -> None:
     view.line("times", " · ".join(f"{stage} {spent:.2f} s" for stage, spent in stages))
 
 
-def limits_at_work(client: Client, sent: list[tuple[Limit, dict[str, Any]]]) -> list[str]:
+def limits_at_work(client: Client, sent: list[tuple[Limit, dict[str, Any]]], check: Check) -> list[str]:
     """Wait for the jobs that run into a limit and show how each ended; returns what did not end as it must."""
     view.title("Three jobs that meet the limits of the sandbox")
     rows, wrong = [], []
     for limit, submitted in sent:
         job, waited = client.job(submitted["id"]), 0.0
         while job["status"] not in FINAL:
-            waited = _wait(waited, job)
+            waited = _wait(waited, job, check)
             job = client.job(submitted["id"])
         log = client.log(job["id"], 0)[0].decode(errors="replace").strip()
         last = view.printable(log.splitlines()[-1]) if log else ""

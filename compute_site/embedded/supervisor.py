@@ -77,6 +77,11 @@ class Supervisor:
         codes = {name: child.poll() for name, child in self._running.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
+    def check(self) -> None:
+        """Raise `Failed` when one of them has ended by itself."""
+        for name, code in self.ended().items():
+            raise Failed(f"{name} ended by itself with code {code}: {self._lines}.")
+
     def stop(self, hurry: threading.Event | None = None) -> None:
         """Stop all, rank by rank, each rank drained before the next hears of it. Safe to repeat.
 

@@ -18,14 +18,15 @@ from .processes import PREPARED, preparations, site
 from .progress import Failed, raw_line, step, warn
 from .supervisor import Supervisor
 
-Ready = Callable[[dict[str, str]], None]
+Check = Callable[[], None]  # Raises `Failed` when a process has ended by itself.
+Ready = Callable[[dict[str, str], Check], None]
 _IDLE_SECONDS = 0.5
 
 
 def up(_: list[str]) -> int:
     """Run the site until Ctrl-C or until one of its processes ends; returns the exit code."""
 
-    def tell(environment: dict[str, str]) -> None:
+    def tell(environment: dict[str, str], _: Check) -> None:
         step(f"ready: {environment['SITE_URL']}/admin/ (logins: {PREPARED}; Ctrl-C stops everything)")
 
     return _run_site(tell)
@@ -35,8 +36,8 @@ def demo(arguments: list[str]) -> int:
     """Run the site and the demonstration on it; `--once` ends after its result."""
     once = options(arguments).once  # Before anything is started: a wrong argument ends here.
 
-    def show(environment: dict[str, str]) -> None:
-        show_demo(environment, arguments)
+    def show(environment: dict[str, str], check: Check) -> None:
+        show_demo(environment, arguments, check)
 
     return _run_site(show, once=once, log=made(RUN / "log") / "site.log")
 
@@ -91,7 +92,7 @@ def _run_site(when_ready: Ready, *, once: bool = False, log: Path | None = None)
             if log is not None:
                 step(f"the processes' own lines go to {log}")
             _start_site(supervisor, port)
-            when_ready(environment)
+            when_ready(environment, supervisor.check)
         if not once:
             code = _wait(supervisor, interrupts)
     except Interrupted:
@@ -115,9 +116,10 @@ def _start_site(supervisor: Supervisor, port: int) -> None:
 def _wait(supervisor: Supervisor, interrupts: Interrupts) -> int:
     """Wait for a signal; 1 when a process ended by itself before that."""
     while not interrupts.asked.wait(_IDLE_SECONDS):
-        if ended := supervisor.ended():
-            for name, code in ended.items():
-                warn(f"{name} ended by itself with code {code}: stopping everything")
+        try:
+            supervisor.check()
+        except Failed as problem:
+            warn(f"{problem} Stopping everything.")
             return 1
     step("stopping")
     return 0

@@ -53,7 +53,7 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError("; ".join(error.messages)) from error
         except SiteError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(f"{settings.DOCKER_HOST}: {error}") from error
         names = [str(environment) for environment in environments]
         prepared = {
             "engine": engine.name,

@@ -1,0 +1,81 @@
+"""The demo follows a job to its end, whatever happens on the way."""
+
+import time
+from typing import Any
+
+import pytest
+
+from compute_site.embedded import demo, demo_view
+from compute_site.embedded.demo_plan import LIMITS
+from compute_site.embedded.progress import Failed
+
+QUEUED = {"status": "queued", "phase": "", "pending_reason": "first in line"}
+PREPARING = {"status": "preparing", "phase": "image", "pending_reason": None}
+RUNNING = {"status": "running", "phase": "", "pending_reason": None}
+ENDED = {"status": "succeeded", "phase": "", "exit_code": 0, "end_reason": "succeeded", "run_seconds": 1.0}
+
+
+class Site:
+    """A site whose job is in the next of these states at each look, with a log that grows meanwhile."""
+
+    def __init__(self, *states: dict[str, Any], log: tuple[bytes, ...] = ()) -> None:
+        self.states = list(states)
+        self.pieces = list(log)
+        self.offsets: list[int] = []
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return {"id": job_id, **(self.states.pop(0) if len(self.states) > 1 else self.states[0])}
+
+    def log(self, job_id: str, after: int, stream: str = "stdout") -> tuple[bytes, int]:
+        self.offsets.append(after)
+        piece = self.pieces.pop(0) if self.pieces else b""
+        return piece, after + len(piece)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(demo_view, "raw_line", lines.append)
+    return lines
+
+
+def test_phases_and_log_are_shown_once_and_in_order(shown):
+    site = Site(QUEUED, QUEUED, PREPARING, RUNNING, RUNNING, ENDED, log=(b"", b"one\ntw", b"o\n", b"last"))
+    assert demo.watch(site, "j", lambda: None)["status"] == "succeeded"  # type: ignore[arg-type]
+    assert [line.split() for line in shown] == [
+        ["queued", "first", "in", "line"],
+        ["preparing", "image"],
+        ["running"],
+        ["│", "one"],
+        ["│", "two"],
+        ["│", "last"],
+        ["succeeded", "exit", "code", "0"],
+    ]
+    assert site.offsets == [0, 0, 6, 8]
+
+
+def test_a_process_that_ended_ends_the_demo(shown):
+    def ended() -> None:
+        raise Failed("engine ended by itself with code 1")
+
+    with pytest.raises(Failed, match="engine ended"):
+        demo.watch(Site(QUEUED), "j", ended)  # type: ignore[arg-type]
+
+
+def test_a_job_that_never_moves_ends_the_demo_with_the_reason(shown):
+    with pytest.raises(Failed, match=r"Nothing moved for 180 s \(first in line\)"):
+        demo.watch(Site(QUEUED), "j", lambda: None)  # type: ignore[arg-type]
+
+
+def test_a_limit_that_does_not_hold_is_a_failure(shown):
+    memory = LIMITS[0]
+    killed = {**ENDED, "status": "failed", "end_reason": "killed", "end_detail": "ended by SIGKILL"}
+    for state, wrong in ((killed, 1), ({**killed, "end_reason": "out_of_memory"}, 0)):
+        site = Site(state, log=(b"holding 112 MiB\n",))
+        assert len(demo.limits_at_work(site, [(memory, {"id": "j"})], lambda: None)) == wrong  # type: ignore[arg-type]
+        assert shown[-1].endswith("holding 112 MiB")
