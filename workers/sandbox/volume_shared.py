@@ -94,9 +94,14 @@ class SharedWorkspace:
         return os.stat(self._data).st_dev
 
     def outputs(self, limits: OutputLimits, sink: Sink) -> Outputs:
-        """Reads through a descriptor of the outputs folder. Raises InfrastructureFailed when the disk is gone."""
+        """Reads through a descriptor of the outputs folder. Raises InfrastructureFailed when the disk is gone.
+
+        A disk that somebody unmounted in good order (a restart of the site) is mounted again.
+        """
         if not self._mounted():
-            raise InfrastructureFailed("storage_failed", f"workspace {self.name} is not mounted")
+            if not (self._ready.exists() and self._image.exists()):
+                raise InfrastructureFailed("storage_failed", f"workspace {self.name} is gone")
+            loop.mount_disk(self._image, self._data)
         root = os.open(self._data / "outputs", FOLDER)
         try:
             return read_tree(root, limits, sink)

@@ -277,9 +277,19 @@ def test_a_workspace_in_use_is_still_destroyed(on_loop: Place) -> None:
     assert on_loop.workspace.absent()
 
 
-def test_a_lost_mount_is_an_infrastructure_failure(on_loop: Place) -> None:
+def test_a_disk_that_was_unmounted_in_good_order_is_read_all_the_same(on_loop: Place) -> None:
+    on_loop.ready()
+    (on_loop.data() / "outputs" / "model").write_bytes(b"kept")
+    subprocess.run(["umount", on_loop.data()], check=True)
+    taken: list[tuple[str, bytes]] = []
+    on_loop.again().outputs(OutputLimits(), lambda file, content: taken.append((file.path, content.read())))
+    assert taken == [("model", b"kept")]
+
+
+def test_a_disk_that_is_gone_is_an_infrastructure_failure(on_loop: Place) -> None:
     on_loop.ready()
     subprocess.run(["umount", on_loop.data()], check=True)
+    (on_loop.data().parent / "disk.img").unlink()
     with pytest.raises(InfrastructureFailed):
         on_loop.workspace.outputs(OutputLimits(), refuse_content)
     assert on_loop.workspace.used_bytes() == 0
