@@ -122,7 +122,7 @@ class JobAdmin(ReadOnlyAdmin):
 
     @action(
         description="Cancel",
-        permissions=["jobs.change_job"],
+        permissions=["cancel"],
         dialog={
             "title": "Cancel this job?",
             "description": "It is stopped where it is and ends as cancelled by the operator; nothing is billed.",
