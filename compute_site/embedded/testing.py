@@ -1,4 +1,4 @@
-"""`./run test`, `bench` and `chaos`: pytest against real services of its own, everything below .run/test."""
+"""`./run test`, `bench` and `chaos` against real services of their own, below .run/test and .run/bench."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ def test(arguments: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """Run the measurements in tests/bench; returns pytest's exit code."""
-    return _pytest([*_folder("bench"), "-s", *arguments])
+    """Run the measurements of the package `bench`: the one that is named, or all with their defaults."""
+    plans = [arguments] if arguments else [["throughput"], ["reservation"]]
+    # Services as in production: with fsync, and an engine whose containers outlive it.
+    backing = Backing(Places(RUN / "bench"), durable=True)
+    return _on(backing, [("bench", *plan) for plan in plans])
 
 
 def chaos(arguments: list[str]) -> int:
@@ -35,17 +38,36 @@ def _folder(name: str) -> list[str]:
 
 
 def _pytest(arguments: list[str]) -> int:
+    return _on(Backing(Places(RUN / "test"), durable=False), [("pytest", *arguments)])
+
+
+def _on(backing: Backing, modules: list[tuple[str, ...]]) -> int:
+    """Run Python modules with their arguments, one after the other, until one fails; returns the last exit code."""
     interrupts = Interrupts()
-    backing = Backing(Places(RUN / "test"), durable=False)
+    code = 0
     try:
         with interrupts.raising():
             _start(backing)
-        step(f"pytest {' '.join(arguments)}")
-        return _run(arguments, backing.environment(), interrupts)
+        for module in modules:
+            step(" ".join(module))
+            code = _run(module, backing.environment() | _to_account(backing), interrupts)
+            if code != 0:
+                break
+        return code
     except Interrupted:
         return 130
     finally:
         backing.stop(quiet=True)  # pytest's own last line stays the last one.
+
+
+def _to_account(backing: Backing) -> dict[str, str]:
+    """What a measurement needs to account for the services' CPU time; nothing for those that we did not start."""
+    found = {
+        "BENCH_POSTGRES_PID": backing.postgres.pid,
+        "BENCH_VALKEY_PID": backing.valkey.pid,
+        "BENCH_ENGINE_CGROUP": backing.engine.private and backing.engine.private.cgroups.name,
+    }
+    return {name: str(value) for name, value in found.items() if value}
 
 
 def _start(backing: Backing) -> None:
@@ -55,9 +77,9 @@ def _start(backing: Backing) -> None:
     backing.prepare_sandbox()
 
 
-def _run(arguments: list[str], environment: dict[str, str], interrupts: Interrupts) -> int:
+def _run(module: tuple[str, ...], environment: dict[str, str], interrupts: Interrupts) -> int:
     child = children.start(
-        [sys.executable, "-m", "pytest", *arguments], env={**os.environ, **environment}, folder=REPOSITORY
+        [sys.executable, "-m", *module], env={**os.environ, **environment}, folder=REPOSITORY
     )
     backing_signals = 0
     while child.poll() is None:
