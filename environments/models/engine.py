@@ -31,7 +31,14 @@ class Engine(EditedModel):
     States: disabled → active (needs an environment) → draining (starts nothing new) → disabled; any may go back.
     """
 
-    host = models.ForeignKey(Host, on_delete=models.PROTECT, null=True, blank=True, related_name="engines")
+    host = models.ForeignKey(
+        Host,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="engines",
+        help_text="The machine it stands on; a fleet engine has none.",
+    )
     name = models.CharField(
         max_length=63, unique=True, validators=[SLUG], help_text="Unique; names its queue too."
     )

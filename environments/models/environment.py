@@ -43,7 +43,12 @@ class Environment(EditedModel):
     States: active ⇄ draining (takes no new jobs, finishes what it has) → retired (final in practice: no jobs left).
     """
 
-    engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="environments")
+    engine = models.ForeignKey(
+        Engine,
+        on_delete=models.PROTECT,
+        related_name="environments",
+        help_text="Where its jobs run; cannot change later.",
+    )
     slug = models.CharField(
         max_length=63, validators=[SLUG], help_text="Stable id, unique on its engine; independent of prices."
     )

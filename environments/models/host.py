@@ -115,7 +115,12 @@ class DeviceHealth(models.TextChoices):
 class Device(EditedModel):
     """One GPU or other accelerator of a host, known by its UUID: an index may change, a UUID does not."""
 
-    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="devices")
+    host = models.ForeignKey(
+        Host,
+        on_delete=models.PROTECT,
+        related_name="devices",
+        help_text="The machine it sits in; cannot change later.",
+    )
     uuid = models.CharField(max_length=128, unique=True, help_text="The device's own id, e.g. GPU-5d1f….")
     kind = models.CharField(max_length=32, default="gpu", help_text="What it is, e.g. gpu.")
     platform = models.CharField(max_length=32, default="nvidia", help_text="nvidia, amd or intel.")

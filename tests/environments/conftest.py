@@ -36,7 +36,7 @@ def make_engine(host: Host, name="local") -> Engine:
 def acquire(environment: Environment, holder: UUID, amounts, tier="paid", uids=UIDS) -> Claim:
     """Reserve in a transaction of its own."""
     with transaction.atomic():
-        reservations.lock_host(environment.engine.host_id)
+        reservations.lock_host(environment.host.pk)
         return reservations.acquire(
             holder=holder, environment=environment, tier=tier, amounts=amounts, uid_range=uids
         )

@@ -1,0 +1,169 @@
+"""Environments: one page for everything that is offered, saved whole or not at all."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from compute_site.core.admin import EditedAdmin, EditedForm, perform
+from environments import editing
+from environments.admin.pictures import cores_picture, devices_picture
+from environments.admin.rows import FreeTierInline, PriceListInline, ResourceInline
+from environments.admin.saving import save_cores, save_rows
+from environments.cpuset import format_cores, parse_cores
+from environments.models import Environment, PriceList, Resource
+from environments.rules import check_environment, warnings
+
+NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
+
+
+class EnvironmentForm(EditedForm):
+    """An environment with the list of its cores as text."""
+
+    cores = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Cores that belong to it, for example 0-3,8. Empty = as many of the lowest free cores as the cpu"
+        " total below; without a cpu resource, all that nobody has.",
+    )
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.instance.pk is not None:
+            self.initial["cores"] = format_cores(self.instance.cores.values_list("index", flat=True))
+
+    def clean_cores(self) -> str:
+        """The same text in its shortest form. Raises ValidationError for what is no list of cores."""
+        return format_cores(parse_cores(self.cleaned_data["cores"]))
+
+
+@admin.register(Environment)
+class EnvironmentAdmin(EditedAdmin):
+    """Offers. The state changes by the buttons, so that no form can overwrite it."""
+
+    form = EnvironmentForm
+    inlines = (ResourceInline, FreeTierInline, PriceListInline)
+    list_display = ("slug", "engine", "state", "offered", "max_jobs", "enable_network")
+    list_filter = ("state", "engine")
+    list_select_related = ("engine",)
+    search_fields = ("slug", "description")
+    readonly_fields = ("state", "core_picture", "device_picture")
+    actions_detail = ("drain", "resume", "retire")
+    fieldsets = (
+        (None, {"fields": ("engine", "slug", "state", "description", "seen_version")}),
+        ("Cores and devices", {"fields": ("cores", "core_picture", "device_picture")}),
+        (
+            "Limits",
+            {
+                "fields": (
+                    *("min_job_duration", "max_job_duration", "storage_expiry"),
+                    *("max_jobs", "max_queue_wait", "enable_network"),
+                )
+            },
+        ),
+    )
+
+    @admin.display(description="offers")
+    def offered(self, environment: Environment) -> str:
+        """Totals by resource."""
+        return ", ".join(f"{row.total} {row.slug}" for row in environment.resources.all())
+
+    @admin.display(description="who has which core")
+    def core_picture(self, environment: Environment) -> SafeString | str:
+        """The cores of the host."""
+        host = environment.engine.host if environment.pk else None
+        return cores_picture(host) if host else "shown after the first save"
+
+    @admin.display(description="who has which device")
+    def device_picture(self, environment: Environment) -> SafeString | str:
+        """The devices of the host."""
+        host = environment.engine.host if environment.pk else None
+        return devices_picture(host) if host else "shown after the first save"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """An environment stays on its engine."""
+        return (*self.readonly_fields, "engine") if obj else self.readonly_fields
+
+    def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
+        """A new environment starts with rows for cpu, ram and disk."""
+        options = super().get_formset_kwargs(request, obj, inline, prefix)
+        if isinstance(inline, ResourceInline) and obj.pk is None:
+            options["initial"] = NEW_RESOURCES
+        return options
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Once a job ran there, an environment is retired instead."""
+        if obj is None or obj.reservations.exists():
+            return False
+        return super().has_delete_permission(request, obj)
+
+    def lock_before_saving(self, obj: Environment) -> None:
+        """An edit must not race with a reservation."""
+        if obj.pk is not None:
+            editing.lock_for_edit(obj)
+        elif obj.engine.host_id is None:
+            raise ValidationError({"engine": "A fleet engine has no host to take cores and memory from."})
+        else:
+            editing.lock_host(obj.engine.host_id)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Rows, devices, free parts, prices and cores; then every rule, and all is rolled back if one is broken."""
+        super().save_related(request, form, formsets, change)
+        environment = form.instance
+        rows: dict[type, list[Any]] = {Resource: [], PriceList: []}
+        for formset in formsets:
+            kept = [row for row in formset.forms if row.instance.pk and row not in formset.deleted_forms]
+            rows.setdefault(formset.model, []).extend(kept)
+        text = form.cleaned_data["cores"]
+        save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
+        save_rows(environment, rows[Resource], rows[PriceList])
+        check_environment(environment)
+        for warning in warnings(environment):
+            messages.warning(request, warning)
+
+    @action(
+        description="Drain",
+        permissions=["change"],
+        dialog={
+            "title": "Drain this environment?",
+            "description": "It takes no new jobs; those it has are finished.",
+            "form_class": None,
+            "form_submit_text": "Drain",
+        },
+    )
+    def drain(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """active → draining."""
+        return perform(self, request, object_id, editing.drain, "draining")
+
+    @action(
+        description="Resume",
+        permissions=["change"],
+        dialog={
+            "title": "Resume this environment?",
+            "description": "It takes new jobs again.",
+            "form_class": None,
+            "form_submit_text": "Resume",
+        },
+    )
+    def resume(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """draining → active."""
+        return perform(self, request, object_id, editing.resume, "active again")
+
+    @action(
+        description="Retire",
+        permissions=["change"],
+        dialog={
+            "title": "Retire this environment for good?",
+            "description": "Refused while jobs hold resources. Its cores become free for others; this cannot be undone.",
+            "form_class": None,
+            "form_submit_text": "Retire",
+        },
+    )
+    def retire(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """→ retired."""
+        return perform(self, request, object_id, editing.retire, "retired")

@@ -1,0 +1,181 @@
+"""Hosts, devices and engines."""
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import action
+
+from compute_site.core.admin import EditedAdmin, perform
+from environments import editing
+from environments.admin.pictures import cores_picture, devices_picture
+from environments.detection import record_cores
+from environments.models import Device, Engine, Host
+from environments.reservations import lock_host
+from environments.rules import check_host
+
+
+@admin.register(Host)
+class HostAdmin(EditedAdmin):
+    """Machines. Sizes are detected, or entered by hand where detection cannot see them."""
+
+    list_display = (
+        "name",
+        "architecture",
+        "cpu_count",
+        "memory_mib",
+        "disk_mib",
+        "detected_at",
+        "declared_gone_at",
+    )
+    search_fields = ("name",)
+    readonly_fields = ("cores", "devices", "detected_at", "declared_gone_at")
+    fieldsets = (
+        (None, {"fields": ("name", "architecture", "operating_system", "seen_version")}),
+        (
+            "Size",
+            {"fields": ("cpu_count", "memory_mib", "disk_mib", "reserve_memory_mib", "reserve_disk_mib")},
+        ),
+        ("What is there", {"fields": ("cores", "devices", "detected_at", "declared_gone_at")}),
+    )
+    actions_detail = ("declare_gone",)
+
+    @admin.display(description="cores")
+    def cores(self, host: Host) -> SafeString | str:
+        """Who has which core."""
+        return cores_picture(host) if host.pk else "shown after the first save"
+
+    @admin.display(description="devices")
+    def devices(self, host: Host) -> SafeString | str:
+        """Who has which device."""
+        return devices_picture(host) if host.pk else "shown after the first save"
+
+    def lock_before_saving(self, obj: Host) -> None:
+        """An edit of a host must not race with a reservation."""
+        if obj.pk is not None:
+            lock_host(obj.pk)
+
+    def save_model(self, request: HttpRequest, obj: Host, form: Any, change: bool) -> None:
+        """Saves, makes or removes the rows of cores, and checks that what is offered still fits."""
+        super().save_model(request, obj, form, change)
+        record_cores(obj, obj.cpu_count)
+        check_host(obj)
+
+    @action(
+        description="Declare gone",
+        permissions=["change"],
+        dialog={
+            "title": "Declare this host gone?",
+            "description": "Only when the machine no longer exists: the site will treat everything that ran on it as ended,"
+            " start it again elsewhere, and never use this host again. This cannot be undone.",
+            "form_class": None,
+            "form_submit_text": "The machine is gone",
+        },
+    )
+    def declare_gone(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """The audited word of an operator."""
+        by = request.user.get_username()
+        return perform(self, request, object_id, lambda host: editing.declare_gone(host, by), "declared gone")
+
+
+@admin.register(Device)
+class DeviceAdmin(EditedAdmin):
+    """GPUs and other accelerators; detection makes those of NVIDIA, others are entered here."""
+
+    list_display = ("uuid", "host", "kind", "model", "memory_mib", "health")
+    list_filter = ("host", "health", "kind")
+    search_fields = ("uuid", "model")
+    fields = (
+        "host",
+        "uuid",
+        "kind",
+        "platform",
+        "model",
+        "memory_mib",
+        "driver_version",
+        "health",
+        "seen_version",
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """A device is known by its uuid and stays on its host."""
+        return ("host", "uuid") if obj else ()
+
+    def lock_before_saving(self, obj: Device) -> None:
+        """An edit of a device must not race with a reservation."""
+        lock_host(obj.host_id)
+
+
+@admin.register(Engine)
+class EngineAdmin(EditedAdmin):
+    """Docker endpoints. The state changes by the buttons, so that no form can overwrite it."""
+
+    list_display = ("name", "host", "kind", "state", "disk_mode", "worker_seen_at", "unreachable_since")
+    list_filter = ("state", "host")
+    search_fields = ("name",)
+    readonly_fields = (
+        *("state", "docker_id", "workspace_mode", "disk_mode", "found"),
+        *("probed_at", "worker_seen_at", "unreachable_since"),
+    )
+    fieldsets = (
+        (None, {"fields": ("name", "host", "kind", "state", "seen_version")}),
+        ("Endpoint", {"fields": ("endpoint", "tls_ca", "tls_certificate", "tls_key")}),
+        ("Upkeep", {"fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval")}),
+        ("What was found", {"fields": readonly_fields[1:]}),
+    )
+    actions_detail = ("activate", "drain", "disable")
+
+    @admin.display(description="last probe")
+    def found(self, engine: Engine) -> SafeString:
+        """What the last probe found."""
+        return format_html("<pre>{}</pre>", json.dumps(engine.facts, indent=1, sort_keys=True))
+
+    def lock_before_saving(self, obj: Engine) -> None:
+        """An edit of an engine must not race with a reservation."""
+        if obj.host_id is not None:
+            lock_host(obj.host_id)
+
+    @action(
+        description="Activate",
+        permissions=["change"],
+        dialog={
+            "title": "Activate this engine?",
+            "description": "Its worker starts jobs. Every environment on it is checked first.",
+            "form_class": None,
+            "form_submit_text": "Activate",
+        },
+    )
+    def activate(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """→ active."""
+        return perform(self, request, object_id, editing.activate_engine, "activated")
+
+    @action(
+        description="Drain",
+        permissions=["change"],
+        dialog={
+            "title": "Drain this engine?",
+            "description": "It starts nothing new; running jobs go on to their end.",
+            "form_class": None,
+            "form_submit_text": "Drain",
+        },
+    )
+    def drain(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """→ draining."""
+        return perform(self, request, object_id, editing.drain_engine, "draining")
+
+    @action(
+        description="Disable",
+        permissions=["change"],
+        dialog={
+            "title": "Disable this engine?",
+            "description": "Refused while jobs run on it: drain it first.",
+            "form_class": None,
+            "form_submit_text": "Disable",
+        },
+    )
+    def disable(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """→ disabled."""
+        return perform(self, request, object_id, editing.disable_engine, "disabled")

@@ -1,0 +1,161 @@
+"""The rows of an environment's page: resources with their devices and free part, price lists, the free tier."""
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from unfold.admin import StackedInline, TabularInline
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectMultipleWidget,
+    UnfoldAdminTextareaWidget,
+)
+
+from compute_site.core.admin import StrictForm
+from environments.models import Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
+
+
+def whole_number(help_text: str) -> forms.IntegerField:
+    """An optional amount."""
+    return forms.IntegerField(
+        min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget, help_text=help_text
+    )
+
+
+class ResourceForm(StrictForm):
+    """One resource, the devices behind it, and what free jobs may have of it."""
+
+    chosen_devices = forms.ModelMultipleChoiceField(
+        Device.objects.select_related("host"),
+        required=False,
+        label="devices",
+        widget=UnfoldAdminSelectMultipleWidget,
+        help_text="For kind devices: exactly these are handed out. Choose several with Ctrl.",
+    )
+    free_total = whole_number("What free jobs may use in all; empty = not available to free jobs.")
+    free_min = whole_number("Least a free job gets (default 0).")
+    free_max = whole_number("Most one free job may ask; empty = the free total.")
+
+    class Meta:
+        model = Resource
+        fields = ("slug", "kind", "total", "min", "max", "sharing")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.fields["total"].required = False
+        if self.instance.pk is None:
+            return
+        self.initial["chosen_devices"] = list(self.instance.devices.values_list("pk", flat=True))
+        part = FreeResource.objects.filter(resource=self.instance).first()
+        if part is not None:
+            self.initial.update(free_total=part.total, free_min=part.min, free_max=part.max)
+
+    def path(self) -> str:
+        """Refusals of a resource name its slug."""
+        return f"resources.{self.data.get(self.add_prefix('slug'), '')}."
+
+    def clean(self) -> dict[str, Any]:
+        """An empty total is the number of devices, or of the cores named above."""
+        cleaned = super().clean()
+        if cleaned.get("total") is None and "total" not in self.errors:
+            kind = cleaned.get("kind")
+            if kind == ResourceKind.DEVICE:
+                cleaned["total"] = len(cleaned.get("chosen_devices") or ())
+            elif kind == ResourceKind.CPU:
+                cleaned["total"] = 0  # follows the named cores
+            else:
+                self.add_error("total", "Enter a total: MiB for memory and disk, a number for counters.")
+        return cleaned
+
+
+class ResourceInline(TabularInline):
+    """What the environment offers."""
+
+    model = Resource
+    form = ResourceForm
+    fields = (
+        *("slug", "kind", "total", "min", "max", "sharing", "chosen_devices"),
+        *("free_total", "free_min", "free_max"),
+    )
+
+    def get_extra(self, request: Any, obj: Any = None, **options: Any) -> int:
+        """A new environment is asked for the three that it needs."""
+        return 0 if obj else 3
+
+
+class FreeTierForm(StrictForm):
+    """The free tier; added with its defaults it is wanted still, though nothing was typed."""
+
+    def path(self) -> str:
+        """Refusals of the free tier."""
+        return "free_tier."
+
+    def has_changed(self) -> bool:
+        """A row that was added is to be saved."""
+        return self.instance.pk is None or super().has_changed()
+
+
+class FreeTierInline(StackedInline):
+    """The part that may be used without paying; its amounts stand with the resources."""
+
+    model = FreeTier
+    form = FreeTierForm
+    extra = 0
+    max_num = 1
+    verbose_name_plural = "free tier"
+
+
+class PriceListForm(StrictForm):
+    """Prices in one currency, one line per resource."""
+
+    prices = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text="One line per resource: its slug and the price of one unit (a core, a MiB, a device) per minute,"
+        " for example “cpu 0.02”.",
+    )
+
+    class Meta:
+        model = PriceList
+        fields = ("currency",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.instance.pk is not None:
+            prices = self.instance.prices.select_related("resource").order_by("pk")
+            self.initial["prices"] = "\n".join(
+                f"{price.resource.slug} {plain(price.per_minute)}" for price in prices
+            )
+
+    def path(self) -> str:
+        """Refusals of a price list name its currency."""
+        return f"price_lists.{self.data.get(self.add_prefix('currency'), '')}."
+
+    def clean_prices(self) -> dict[str, Decimal]:
+        """Price by resource slug. Raises ValidationError for a line that is none."""
+        prices: dict[str, Decimal] = {}
+        for line in filter(None, (text.strip() for text in self.cleaned_data["prices"].splitlines())):
+            slug, _, text = line.partition(" ")
+            try:
+                price = Decimal(text.strip())
+            except InvalidOperation:
+                raise ValidationError(f"“{line}” is no price; write for example “cpu 0.02”.") from None
+            if slug in prices:
+                raise ValidationError(f"{slug} has two prices; keep one line.")
+            prices[slug] = price
+        return prices
+
+
+class PriceListInline(StackedInline):
+    """What paid jobs cost."""
+
+    model = PriceList
+    form = PriceListForm
+    fields = ("currency", "prices")
+    extra = 0
+
+
+def plain(price: Decimal) -> str:
+    """A price without the zeros behind it."""
+    text = f"{price:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,113 @@
+"""What an environment's page saves after its rows: devices, free parts, prices, cores; then every rule is checked."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from compute_site.core.models import save_clean
+from environments.editing import choose_cores, place_cores
+from environments.models import (
+    Environment,
+    FreeResource,
+    FreeTier,
+    Price,
+    PriceList,
+    Resource,
+    ResourceDevice,
+    ResourceKind,
+)
+from environments.setup import errors_at
+
+FREE_FIELDS = ("free_total", "free_min", "free_max")
+
+
+def save_rows(
+    environment: Environment, resources: Iterable[forms.ModelForm], prices: Iterable[forms.ModelForm]
+) -> None:
+    """Write what the rows of the page say beyond their own columns. Needs the host's lock; raises ValidationError."""
+    tier = FreeTier.objects.filter(environment=environment).first()
+    for row in resources:
+        row.instance.refresh_from_db()  # the cpu total has followed the cores
+        with errors_at(f"resources.{row.instance.slug}"):
+            if "chosen_devices" in row.changed_data:
+                _set_devices(row.instance, row)
+            if set(FREE_FIELDS) & set(row.changed_data):
+                _set_free_part(row.instance, row, tier)
+    for row in prices:
+        with errors_at(f"price_lists.{row.instance.currency}"):
+            if "prices" in row.changed_data:
+                _set_prices(row.instance, row.cleaned_data["prices"])
+
+
+def save_cores(environment: Environment, text: str, *, named: bool) -> None:
+    """Named cores decide; else the cpu total does, with the lowest free cores; a missing cpu row takes all that is left.
+
+    A missing ram row takes the host's memory less its reserve. Needs the host's lock; raises ValidationError.
+    """
+    cpu = Resource.objects.filter(environment=environment, kind=ResourceKind.CPU).first()
+    total = cpu.total if cpu else None
+    if cpu is None:
+        save_clean(Resource(environment=environment, slug="cpu", kind=ResourceKind.CPU, total=0))
+    if not Resource.objects.filter(environment=environment, kind=ResourceKind.RAM).exists():
+        memory = environment.host.usable_memory_mib
+        save_clean(Resource(environment=environment, slug="ram", kind=ResourceKind.RAM, total=memory))
+    if named:
+        place_cores(environment, text)
+    elif total != environment.cores.count() or not total:
+        place_cores(environment, choose_cores(environment, total or None))
+
+
+def _set_devices(resource: Resource, row: forms.ModelForm) -> None:
+    chosen = {device.pk: device for device in row.cleaned_data["chosen_devices"]}
+    there = ResourceDevice.objects.filter(resource=resource)
+    there.exclude(device__in=chosen).delete()
+    missing = set(chosen) - set(there.values_list("device_id", flat=True))
+    for key in sorted(missing):
+        try:
+            save_clean(
+                ResourceDevice(resource=resource, environment=resource.environment, device=chosen[key])
+            )
+        except ValidationError as error:
+            raise ValidationError({"chosen_devices": error.messages}) from error
+
+
+def _set_free_part(resource: Resource, row: forms.ModelForm, tier: FreeTier | None) -> None:
+    total, least, most = (row.cleaned_data[name] for name in FREE_FIELDS)
+    if total is None:
+        FreeResource.objects.filter(resource=resource).delete()
+        return
+    if tier is None:
+        raise ValidationError({"free_total": "There is no free tier; add one below, or leave this empty."})
+    part = FreeResource.objects.filter(resource=resource, free_tier=tier).first()
+    part = part or FreeResource(resource=resource, free_tier=tier)
+    part.resource, part.total, part.min, part.max = resource, total, least or 0, most
+    try:
+        save_clean(part)
+    except ValidationError as error:
+        names = {"total": "free_total", "min": "free_min", "max": "free_max"}
+        found = error.update_error_dict({})
+        raise ValidationError({names.get(field, field): texts for field, texts in found.items()}) from error
+
+
+def _set_prices(price_list: PriceList, prices: dict[str, Decimal]) -> None:
+    resources = {
+        resource.slug: resource for resource in Resource.objects.filter(environment=price_list.environment)
+    }
+    unknown = [slug for slug in prices if slug not in resources]
+    if unknown:
+        raise ValidationError(
+            {
+                "prices": f"There is no resource {', '.join(unknown)}; there are {', '.join(resources) or 'none'}."
+            }
+        )
+    price_list.prices.exclude(resource__slug__in=prices).delete()
+    for slug, amount in prices.items():
+        price = Price.objects.filter(price_list=price_list, resource=resources[slug]).first()
+        price = price or Price(price_list=price_list, resource=resources[slug])
+        price.per_minute = amount
+        try:
+            save_clean(price)
+        except ValidationError as error:
+            raise ValidationError({"prices": [f"{slug}: {text}" for text in error.messages]}) from error
