@@ -9,14 +9,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
 
-from compute_site.core.db import ClockTimestamp, lock_one
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
-from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Resource, Tier
+from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
+from jobs.admission_reads import lock_account, queue_and_key, read_offer
 from jobs.billing.models import Account, Membership
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
@@ -38,30 +37,41 @@ def admit(
     body = spec.as_json()
     digest = hashlib.sha256(canonical(body)).hexdigest()
     with transaction.atomic():
-        account, now = _lock_account(user, account.public_id if account is not None else spec.account)
-        if idempotency_key and (earlier := _earlier_job(account, idempotency_key, digest)):
-            return earlier, True
-        _check_account(account)
-        environment = _find_environment(spec.environment)
-        job = Job(
-            account=account,
-            submitted_by_id=user.pk,
-            environment=environment,
-            tier=spec.tier,
-            spec=body,
-            spec_version=SPEC_VERSION,
-            terms_version=TERMS_VERSION,
-            labels=dict(spec.labels),
-            max_attempts=MAX_ATTEMPTS,
-            created_at=now,
-            **_terms(environment, spec, now),
-        )
-        job.save(force_insert=True)
-        record_event(job.pk, JobStatus.QUEUED)
+        wanted = account.public_id if account is not None else spec.account
+        account = lock_account(user.pk, wanted)
+        if account is None:
+            raise _no_account(user, wanted)
+        queued, earlier, earlier_digest = queue_and_key(account, idempotency_key)
+        if earlier is not None:
+            return _replay(earlier, earlier_digest, digest), True
+        _check_account(account, queued)
+        job = _queue(user, account, spec, body)
         if idempotency_key:
             IdempotencyKey.objects.create(account=account, key=idempotency_key, body_sha256=digest, job=job)
-        knock_on_commit(environment.engine)
+        knock_on_commit(job.environment.engine)
     return job, False
+
+
+def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str, Any]) -> Job:
+    """The job's row and its first event; whatever refuses it raises before anything is written."""
+    now = account.now  # type: ignore[attr-defined]  # read with the lock
+    environment = _find_environment(spec.environment)
+    job = Job(
+        account=account,
+        submitted_by_id=user.pk,
+        environment=environment,
+        tier=spec.tier,
+        spec=body,
+        spec_version=SPEC_VERSION,
+        terms_version=TERMS_VERSION,
+        labels=dict(spec.labels),
+        max_attempts=MAX_ATTEMPTS,
+        created_at=now,
+        **_terms(environment, spec, now),
+    )
+    job.save(force_insert=True)
+    record_event(job.pk, JobStatus.QUEUED)
+    return job
 
 
 def canonical(data: Any) -> bytes:
@@ -69,24 +79,6 @@ def canonical(data: Any) -> bytes:
     return json.dumps(
         data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
-
-
-def own_accounts(user: AbstractBaseUser, wanted: UUID | None = None) -> QuerySet[Account]:
-    """The account `wanted` if the user is a member of it; without one the user's only account, or none of several."""
-    mine = Account.objects.filter(memberships__user=user.pk)
-    if wanted is not None:
-        return mine.filter(public_id=wanted)
-    others = Membership.objects.filter(user=user.pk).exclude(account=OuterRef("pk"))
-    return mine.filter(~Exists(others))
-
-
-def _lock_account(user: AbstractBaseUser, wanted: UUID | None) -> tuple[Account, datetime]:
-    """Lock the account for its quota and its keys; also the database's time. Membership is read with the lock."""
-    try:
-        account = lock_one(own_accounts(user, wanted).annotate(now=ClockTimestamp()))
-    except ObjectDoesNotExist:
-        raise _no_account(user, wanted) from None
-    return account, account.now  # type: ignore[attr-defined]
 
 
 def _no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
@@ -102,21 +94,17 @@ def _no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
     return ValidationError({"account": ValidationError(message, code=code)})
 
 
-def _earlier_job(account: Account, key: str, digest: str) -> Job | None:
-    rows = IdempotencyKey.objects.filter(account=account, key=key)
-    earlier = rows.select_related("job__account", "job__environment__engine").first()
-    if earlier is None:
-        return None
-    if earlier.body_sha256 != digest:
+def _replay(job_id: int, earlier_digest: str | None, digest: str) -> Job:
+    if earlier_digest != digest:
         raise IdempotencyConflict("This Idempotency-Key was used before with another body.")
-    return earlier.job
+    return Job.objects.select_related("account", "environment__engine").get(pk=job_id)
 
 
-def _check_account(account: Account) -> None:
+def _check_account(account: Account, queued: int) -> None:
     if account.closed_at is not None:
         raise NotAdmitted("This account is closed.", field="account", code="account_closed")
     limit = settings.MAX_QUEUED_JOBS_PER_ACCOUNT
-    if Job.objects.filter(account=account, status=JobStatus.QUEUED).count() >= limit:
+    if queued >= limit:
         raise QuotaExceeded(f"The account already has {limit} queued jobs, the most it may have.")
 
 
@@ -148,7 +136,7 @@ def _terms(environment: Environment, spec: Spec, now: datetime) -> dict[str, Any
         raise ValidationError({"max_duration": ValidationError(text, code="too_long")})
     waits = [wait for wait in (spec.max_queue_wait, environment.max_queue_wait) if wait is not None]
     paid = spec.tier == Tier.PAID
-    kinds, currency, prices = _offer(environment)
+    kinds, currency, prices = read_offer(environment.pk)
     if paid and not currency:
         raise NotAdmitted(
             "This environment has no prices, so no paid jobs.", field="tier", code="tier_not_offered"
@@ -189,12 +177,3 @@ def _limits(environment: Environment, tier: str) -> Environment | FreeTier:
     if free_tier is None:
         raise NotAdmitted("This environment has no free tier.", field="tier", code="tier_not_offered")
     return free_tier
-
-
-def _offer(environment: Environment) -> tuple[dict[str, str], str, dict[str, str]]:
-    """Kinds by resource; the currency, empty when there are no prices; prices per unit and minute as decimal text."""
-    rows = Resource.objects.filter(environment=environment).order_by("prices__price_list__currency", "pk")
-    found = list(rows.values_list("slug", "kind", "prices__price_list__currency", "prices__per_minute"))
-    kinds = {slug: kind for slug, kind, _, _ in found}
-    currency = next((name for _, _, name, _ in found if name is not None), "")
-    return kinds, currency, {slug: format(price, "f") for slug, _, name, price in found if name == currency}

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from compute_site.core.db import database_now
-from environments.models import Engine, EngineState, EnvironmentState, Tier
+from environments.models import Engine, EngineState, EnvironmentState, Reservation, ReservationStatus, Tier
 from environments.reservations import free_amounts
 from jobs.models import Job, JobStatus
 
@@ -24,7 +24,7 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     now = now or database_now()
     if job.not_before is not None and job.not_before > now:
         return f"retry after {_time(job.not_before)}"
-    reasons = [*engine_reasons(job.environment.engine, now), *_shortages(job)]
+    reasons = [*engine_reasons(job.environment.engine, now), *_full_house(job), *_shortages(job)]
     if job.environment.state == EnvironmentState.RETIRED:
         reasons.insert(0, f"environment {job.environment} is retired")
     place = queue_place(job, now)
@@ -73,6 +73,18 @@ def _shortages(job: Job) -> Iterator[str]:
             yield f"resource {slug} is no longer offered"
         elif amount > (free := uses[slug].room(job.tier)):
             yield f"needs {amount} {slug}, {free} free"
+
+
+def _full_house(job: Job) -> Iterator[str]:
+    """The most jobs at once that the environment, or its free tier, allows."""
+    environment = job.environment
+    holder = environment if job.tier == Tier.PAID else getattr(environment, "free_tier", None)
+    if holder is None or holder.max_jobs is None:
+        return
+    live = Reservation.objects.filter(environment=environment, tier=job.tier, status=ReservationStatus.HELD)
+    running = live.filter(released_at__isnull=True, exited_at__isnull=True).count()
+    if running >= holder.max_jobs:
+        yield f"{running} of at most {holder.max_jobs} {job.tier} jobs run"
 
 
 def _time(moment: datetime) -> str:

@@ -32,9 +32,9 @@ def client_api(user: Any, account: Account) -> APIClient:
     return client_of(user)
 
 
-@pytest.fixture(autouse=True)
-def stored_in_a_folder_of_its_own(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test writes into the site's data folder."""
+@pytest.fixture
+def own_storage(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Contents go into a folder of the tests, not into the site's data folder."""
     options = {"location": str(tmp_path_factory.getbasetemp() / "data")}
     settings.STORAGES = {**settings.STORAGES, "default": {**settings.STORAGES["default"], "OPTIONS": options}}
 

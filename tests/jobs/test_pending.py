@@ -36,6 +36,12 @@ def test_free_jobs_stand_behind_paid_ones_and_have_less(site, user, account):
     assert reason(free) == "needs 2 cpu, 1 free; second in line"
 
 
+def test_the_most_jobs_at_once(site, user, account):
+    jobs = [submit(user, tier="free") for _ in range(3)]
+    take(jobs[0]), take(jobs[1])
+    assert reason(jobs[2]) == "2 of at most 2 free jobs run; needs 1 cpu, 0 free; first in line"
+
+
 def test_a_retry_says_when(site, user, account):
     attempt = take(submit(user), "collecting")
     settle(attempt, attempt.lease, Outcome("engine_lost"))
