@@ -11,6 +11,7 @@ from typing import Any
 from . import demo_view as view
 from .demo_client import Client
 from .demo_plan import LIMITS, Limit, iris_job, limit_job
+from .demo_result import show_artifacts, show_result, show_times
 from .processes import PREPARED
 from .progress import Failed
 
@@ -18,6 +19,7 @@ Check = Callable[[], None]
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 180
 FINAL = frozenset({"succeeded", "failed", "cancelled", "expired"})
+OVER = FINAL | {"collecting"}
 
 
 def main(environment: Mapping[str, str], arguments: list[str], check: Check) -> None:
@@ -73,7 +75,7 @@ def _offer_text(offer: Mapping[str, Any]) -> str:
 def follow(client: Client, job: dict[str, Any], check: Check) -> list[str]:
     """Show one job from its queue to its result; returns what went wrong with it."""
     view.title("A real job: fit and evaluate a classifier on 150 Iris flowers")
-    view.line("job", f"{job['id']}")
+    view.line("job", f"{job['id']} in {job['environment']['name']}, {_tier_text(job)}")
     job = watch(client, job["id"], check)
     if job["status"] != "succeeded":
         view.line("why", f"{job['end_reason']}: {job['end_detail']}", view.RED)
@@ -87,28 +89,36 @@ def follow(client: Client, job: dict[str, Any], check: Check) -> list[str]:
     return [f"the sha256 of {path} differs" for path in differing]
 
 
+def _tier_text(job: Mapping[str, Any]) -> str:
+    amounts = job["resources"]
+    tier = "free tier" if job["tier"] == "free" else "paid"
+    return f"{tier}: cores {amounts['cpu']}, memory {amounts['ram']} MiB, disk {amounts['disk']} MiB"
+
+
 def watch(client: Client, job_id: str, check: Check) -> dict[str, Any]:
     """Print each status and phase as it is reached, and the log as it grows; returns the final job."""
     shown, offset, tail, waited = ("", ""), 0, b"", 0.0
     while True:
         job = client.job(job_id)
-        if (stage := (job["status"], job["phase"])) != shown:
-            if job["status"] not in FINAL:
-                view.status(job["status"], job["phase"] or _reason(job))
-            shown, waited = stage, 0.0
+        stage, is_over = (job["status"], job["phase"]), job["status"] in OVER
+        if stage != shown and not is_over:
+            view.status(job["status"], job["phase"] or _reason(job))
         if job["status"] != "queued":
             data, offset = client.log(job_id, offset)
             *whole, tail = (tail + data).split(b"\n")
-            for text in whole:
+            for text in (*whole, tail) if is_over and tail else whole:
                 view.log_line(text.decode(errors="replace"))
+            tail = b"" if is_over else tail
+        if stage != shown and is_over:  # What it had to say comes before its end.
+            view.status(job["status"], _exit_text(job))
         if job["status"] in FINAL:
-            if tail:  # A last line without its end.
-                view.log_line(tail.decode(errors="replace"))
-            view.status(
-                job["status"], f"exit code {job['exit_code']}" if job["exit_code"] is not None else ""
-            )
             return job
-        waited = _wait(waited, job, check)
+        waited = _wait(0.0 if stage != shown else waited, job, check)
+        shown = stage
+
+
+def _exit_text(job: Mapping[str, Any]) -> str:
+    return f"exit code {job['exit_code']}" if job["exit_code"] is not None else ""
 
 
 def _wait(waited: float, job: Mapping[str, Any], check: Check) -> float:
@@ -124,42 +134,6 @@ def _wait(waited: float, job: Mapping[str, Any], check: Check) -> float:
 
 def _reason(job: Mapping[str, Any]) -> str:
     return job.get("pending_reason") or ""
-
-
-def show_result(job: Mapping[str, Any]) -> None:
-    """The findings that the program wrote to result.json, and what it used."""
-    found = job["result"]["result"]
-    view.line(
-        "result",
-        f"accuracy {found['accuracy']:.4f} on {found['test']} held-out flowers,"
-        f" {found['cross_validation']:.4f} in cross validation on the other {found['train']}",
-        view.BOLD,
-    )
-    usage = job["usage"]
-    view.line(
-        "used", f"CPU {usage['cpu_seconds']:.2f} s · peak memory {view.size(usage['peak_memory_bytes'])}"
-    )
-
-
-def show_artifacts(client: Client, job_id: str) -> list[str]:
-    """List the stored outputs; each is downloaded and its sha256 compared. Returns those that differ."""
-    differing = []
-    for artifact in client.artifacts(job_id):
-        same = client.sha256_of(job_id, artifact["path"]) == artifact["sha256"]
-        if not same:
-            differing.append(artifact["path"])
-        verdict = view.paint("verified", view.GREEN) if same else view.paint("DIFFERS", view.RED)
-        view.line(
-            "artifact",
-            f"{artifact['path']:<12} {view.size(artifact['size']):>12}  sha256 {artifact['sha256']}  {verdict}",
-        )
-    return differing
-
-
-def show_times(client: Client, job: Mapping[str, Any]) -> None:
-    """How long each stage took."""
-    stages = view.durations(client.events(job["id"]))
-    view.line("times", " · ".join(f"{stage} {spent:.2f} s" for stage, spent in stages))
 
 
 def limits_at_work(client: Client, sent: list[tuple[Limit, dict[str, Any]]], check: Check) -> list[str]:

@@ -12,6 +12,7 @@ from compute_site.embedded.progress import Failed
 QUEUED = {"status": "queued", "phase": "", "pending_reason": "first in line"}
 PREPARING = {"status": "preparing", "phase": "image", "pending_reason": None}
 RUNNING = {"status": "running", "phase": "", "pending_reason": None}
+COLLECTING = {"status": "collecting", "phase": "", "pending_reason": None, "exit_code": None}
 ENDED = {"status": "succeeded", "phase": "", "exit_code": 0, "end_reason": "succeeded", "run_seconds": 1.0}
 
 
@@ -57,6 +58,13 @@ def test_phases_and_log_are_shown_once_and_in_order(shown):
         ["succeeded", "exit", "code", "0"],
     ]
     assert site.offsets == [0, 0, 6, 8]
+
+
+def test_what_a_job_said_comes_before_its_end(shown):
+    site = Site(RUNNING, COLLECTING, ENDED, log=(b"one\n", b"last words\n", b""))
+    demo.watch(site, "j", lambda: None)  # type: ignore[arg-type]
+    words = [line.split()[-1] for line in shown]
+    assert words == ["running", "one", "words", "collecting", "0"]
 
 
 def test_a_process_that_ended_ends_the_demo(shown):
