@@ -4,20 +4,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import close_old_connections
 
+from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed
-from jobs.models import Job
-from workers.sandbox.docker import ImageFacts
-from workers.steps import Run
+from jobs.models import Attempt, Job
+from workers.sandbox.docker import EngineClient, ImageFacts
+from workers.steps import Cancelled, Run
 
 log = logging.getLogger(__name__)
 
-_pulls = threading.BoundedSemaphore(4)  # downloads at once in this process
-_one_each: dict[str, threading.Lock] = {}
-_one_each_lock = threading.Lock()
+_downloads = threading.BoundedSemaphore(4)  # at once in this process
+_pulling: dict[str, Future[ImageFacts]] = {}
+_pulling_lock = threading.Lock()
+LOOK = 1.0  # seconds between two looks at the cancel flag during a pull
 
 
 def local_image(run: Run) -> ImageFacts | None:
@@ -51,7 +56,7 @@ def pull_beside(run: Run, then: Callable[[Run], None]) -> None:
 
 
 def pull(run: Run) -> ImageFacts:
-    """Fetch the image from an allowed registry, one pull per image at a time. Raises the reason as an error."""
+    """Fetch the image from an allowed registry, one pull per image at a time. Raises the reason, or Cancelled."""
     wanted = reference(run)
     if run.job.image_id:
         raise ExecutionFailed("image_not_found", f"{run.job.image_id} is no longer on the engine")
@@ -62,9 +67,18 @@ def pull(run: Run) -> ImageFacts:
             "image_not_found",
             f"{wanted} is not on the engine, and pulls from {registry} are not allowed (allowed: {allowed})",
         )
-    deadline = time.monotonic() + settings.IMAGE_PULL_SECONDS
-    with _pulls, _lock_for(wanted):
-        return fix(run, run.connection.client.image(wanted) or run.connection.client.pull(wanted, deadline))
+    seconds = settings.IMAGE_PULL_SECONDS
+    Attempt.objects.filter(pk=run.attempt.pk, lease=run.lease).update(
+        step_deadline=ClockTimestamp()
+        + timedelta(seconds=2 * seconds)  # it may wait for other downloads first
+    )
+    download = _download(run.connection.client, wanted, seconds)
+    while True:
+        try:
+            return fix(run, download.result(timeout=LOOK))
+        except FutureTimeout:
+            if Job.objects.filter(pk=run.job.pk, cancel_requested_at__isnull=False).exists():
+                raise Cancelled from None  # the download goes on; the next job finds the image
 
 
 def registry_of(wanted: str) -> str:
@@ -82,6 +96,23 @@ def _pull(run: Run, then: Callable[[Run], None]) -> None:
         close_old_connections()
 
 
-def _lock_for(wanted: str) -> threading.Lock:
-    with _one_each_lock:
-        return _one_each.setdefault(wanted, threading.Lock())
+def _download(client: EngineClient, wanted: str, seconds: float) -> Future[ImageFacts]:
+    """The one download of an image that is under way, or a new one in a thread that nobody waits for at exit."""
+    key = f"{client.endpoint} {wanted}"
+    with _pulling_lock:
+        if key not in _pulling:
+            _pulling[key] = Future()
+            threading.Thread(target=_fetch, args=(client, wanted, seconds, key), daemon=True).start()
+        return _pulling[key]
+
+
+def _fetch(client: EngineClient, wanted: str, seconds: float, key: str) -> None:
+    future = _pulling[key]
+    try:
+        with _downloads:
+            future.set_result(client.image(wanted) or client.pull(wanted, time.monotonic() + seconds))
+    except Exception as error:  # noqa: BLE001 - it is raised again where the result is awaited
+        future.set_exception(error)
+    finally:
+        with _pulling_lock:
+            del _pulling[key]

@@ -12,6 +12,7 @@ from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
 from jobs.settlement import abandon, settle
 from workers import images
+from workers.checkpoint import checkpoint
 from workers.claims import LOST_TRIES, claim_step, give_back, load
 from workers.cleaning import NotClean, clean, hold_name
 from workers.collection import collect_and_settle
@@ -94,6 +95,7 @@ def _begin(run: Run) -> bool:
                 _phase(run, "pulling")
                 images.pull_beside(run, _continue_with_pull)
                 return False
+            checkpoint("image.after")
         prepare_and_start(run, image)
     except Cancelled:
         return _end(run, Outcome(reason="cancelled"))
@@ -119,8 +121,9 @@ def _continue_with_pull(run: Run) -> None:
         log.warning("attempt %s: the engine went silent during a pull: %s", run.attempt.short_id, error)
         give_back(run, after=PATIENCE)
         return
-    except AttemptFailed as error:
-        if _end(run, Outcome(reason=error.reason, detail=error.detail)):
+    except (AttemptFailed, Cancelled) as error:
+        reason, detail = ("cancelled", "") if isinstance(error, Cancelled) else (error.reason, error.detail)
+        if _end(run, Outcome(reason=reason, detail=detail)):
             advance(run)
         return
     advance(load(run.attempt.pk, run.lease, run.connection))
