@@ -130,10 +130,14 @@ def _result(data: bytes | None) -> tuple[Any, str]:
 
 
 def _run_seconds(facts: ExitFacts) -> float | None:
-    if not (facts.started_at and facts.finished_at):
-        return None
-    started, finished = (datetime.fromisoformat(text) for text in (facts.started_at, facts.finished_at))
-    return max(0.0, (finished - started).total_seconds())
+    """Docker's span, or the launcher's where that is longer: of a very short run Docker may note the end first."""
+    spans = []
+    if facts.started_at and facts.finished_at:
+        started, finished = (datetime.fromisoformat(text) for text in (facts.started_at, facts.finished_at))
+        spans.append((finished - started).total_seconds())
+    if facts.marker:
+        spans.append((facts.marker["ended_ns"] - facts.marker["started_ns"]) / 1e9)
+    return max(0.0, *spans) if spans else None
 
 
 def _usage(facts: ExitFacts) -> dict[str, Any]:
