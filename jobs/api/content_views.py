@@ -1,11 +1,14 @@
 """Bytes of a job: its log and its stored outputs."""
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import IO, Any
 from urllib.parse import quote
 
 from django.core.exceptions import ValidationError
+from django.core.handlers.asgi import ASGIRequest
 from django.db.models import QuerySet
-from django.http import FileResponse, Http404, HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.generics import GenericAPIView, get_object_or_404
@@ -23,6 +26,7 @@ from jobs.results import open_artifact
 
 MAX_LOG_BYTES = 4 * 1024 * 1024
 MAX_NUMBER = 2**62
+BLOCK = 256 * 1024
 BYTES = "application/octet-stream"
 SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'"}
 
@@ -42,18 +46,20 @@ class JobLogs(APIView):
     def get(self, request: Request, public_id: Any) -> HttpResponse:
         """Bytes of stdout or stderr, exactly as written, live while the job runs.
 
-        `X-Next-Offset` is where to go on; `X-Log-Complete: true` says that nothing will follow what is stored;
-        `X-Log-Bytes-Cut` counts what was beyond the cap.
+        `X-Next-Offset` is where to go on; `X-Log-Complete: true` says that nothing will follow; `X-Log-Bytes-Cut`
+        counts what was beyond the cap. A job that is tried again starts a new log: `X-Attempt` tells which one it is.
         """
         stream, after, limit, number = _log_query(request)
-        attempts = Attempt.objects.filter(job=own_job(request, public_id))
+        job = own_job(request, public_id)
+        attempts = Attempt.objects.filter(job=job)
         attempt = (attempts.filter(number=number) if number else attempts).order_by("-number").first()
         if attempt is None:
             if number:
                 raise Http404
-            return _log_page(b"", after, cut=0, attempt=0, complete=False)
+            return _log_page(b"", after, cut=0, attempt=0, complete=job.is_final)
         data, end = read_log(attempt, stream, after, limit)
-        complete = attempt.status in FINAL and len(data) < limit
+        ended = attempt.status in FINAL and (job.is_final or bool(number))
+        complete = ended and len(data) < limit
         return _log_page(data, end, cut=bytes_cut(attempt, stream), attempt=attempt.number, complete=complete)
 
 
@@ -78,19 +84,36 @@ class ArtifactContent(APIView):
     """One stored output."""
 
     @extend_schema(responses={(200, BYTES): OpenApiResponse(OpenApiTypes.BINARY, "The content.")})
-    def get(self, request: Request, public_id: Any, path: str) -> FileResponse:
+    def get(self, request: Request, public_id: Any, path: str) -> StreamingHttpResponse:
         """The content of one output, always as a download. The path is data: it is compared, never opened."""
         artifact = get_object_or_404(Artifact, job=own_job(request, public_id), path=path)
         try:
             content = open_artifact(artifact)
         except FileNotFoundError:
             raise Http404 from None
-        response = FileResponse(content, content_type=BYTES, headers={**SAFE, "ETag": f'"{artifact.sha256}"'})
-        response["Content-Disposition"] = (
-            f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"
-        )
+        response = StreamingHttpResponse(_blocks(request, content), content_type=BYTES, headers=SAFE)
+        response["ETag"] = f'"{artifact.sha256}"'
+        name = quote(path.rpartition("/")[2], safe="")
+        response["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
         response["Content-Length"] = str(artifact.size)
         return response
+
+
+def _blocks(request: Request, content: IO[bytes]) -> Iterator[bytes] | AsyncIterator[bytes]:
+    """The content in blocks, in the way that the server asks for: an asynchronous one would gather the other whole."""
+    return _async_blocks(content) if isinstance(request._request, ASGIRequest) else _sync_blocks(content)
+
+
+def _sync_blocks(content: IO[bytes]) -> Iterator[bytes]:
+    with content:
+        while block := content.read(BLOCK):
+            yield block
+
+
+async def _async_blocks(content: IO[bytes]) -> AsyncIterator[bytes]:
+    with content:
+        while block := await asyncio.to_thread(content.read, BLOCK):
+            yield block
 
 
 def _log_query(request: Request) -> tuple[str, int, int, int]:

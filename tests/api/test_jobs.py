@@ -5,7 +5,10 @@ from io import BytesIO
 from urllib.parse import quote
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.test import AsyncClient
 
+from jobs.cancellation import cancel
 from jobs.logs import append_log
 from jobs.models import Job
 from jobs.outcome import Outcome, StoredFile
@@ -144,6 +147,19 @@ def test_log_bytes_are_exact(site, user, client_api):
     assert (queued.content, queued["X-Next-Offset"], queued["X-Log-Complete"]) == (b"", "3", "false")
 
 
+def test_a_log_is_complete_when_nothing_can_follow(site, user, client_api):
+    def complete(job: Job, **query: int) -> str:
+        return client_api.get(f"/api/v1/jobs/{job.public_id}/logs", query)["X-Log-Complete"]
+
+    queued = submit(user)
+    assert complete(queued) == "false"
+    assert complete(cancel(queued, "ada")) == "true"
+    attempt = take(submit(user), "collecting")
+    assert complete(attempt.job) == "false"
+    settle(attempt, attempt.lease, Outcome("engine_lost"))
+    assert (complete(attempt.job), complete(attempt.job, attempt=1)) == ("false", "true")
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -192,6 +208,19 @@ def test_artifacts_are_listed_and_downloaded(site, user, client_api):
         "settled",
         "The program ended with exit code 0.",
     )
+
+
+def test_an_asynchronous_server_streams_too(site, user, client_api):
+    job = finish(user, {"large": bytes(3 << 20)})
+    url = f"/api/v1/jobs/{job.public_id}/artifacts/large"
+    headers = {"Authorization": client_api._credentials["HTTP_AUTHORIZATION"]}
+
+    async def sizes() -> list[int]:
+        response = await AsyncClient().get(url, headers=headers)
+        return [len(block) async for block in response]  # type: ignore[attr-defined]
+
+    found = async_to_sync(sizes)()
+    assert (sum(found), max(found)) == (3 << 20, 256 * 1024)
 
 
 def test_events_tell_the_history(site, user, client_api):
