@@ -167,7 +167,7 @@ def farewell(url: str, site: Mapping[str, Any], once: bool) -> None:
             "log in",
             f"{site['admin']}, password unchanged (new one: manage.py changepassword {site['admin']})",
         )
-    view.line("API", f"{url}/api/v1/docs/")
+    view.line("API", f"{url}/api/v1/docs")
     if not once:
         view.line("token", site["token"])
         view.line("", "Ctrl-C stops everything that was started.", view.DIM)

@@ -23,7 +23,7 @@ def coloured() -> bool:
 
 def paint(text: str, *codes: int) -> str:
     """The text in colour, or as it is."""
-    if not coloured() or not text:
+    if not codes or not text or not coloured():
         return text
     return f"\x1b[{';'.join(str(code) for code in codes)}m{text}\x1b[0m"
 

@@ -18,6 +18,7 @@ def test_colour_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert view.paint("text", view.RED) == "\x1b[31mtext\x1b[0m"
+    assert view.paint("text") == "text"
 
 
 def test_a_job_cannot_steer_the_terminal():
