@@ -9,399 +9,1234 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Engine',
+            name="Engine",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('version', models.PositiveIntegerField(default=1, editable=False, help_text='Grows with each edit.')),
-                ('name', models.CharField(help_text='Unique; names its queue too.', max_length=63, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z', 'Use lower-case letters, digits and hyphens, at most 63 characters.')])),
-                ('kind', models.CharField(choices=[('docker', 'Docker'), ('fleet', 'fleet')], default='docker', help_text='What runs jobs.', max_length=16)),
-                ('endpoint', models.CharField(blank=True, help_text='unix:///path/to/docker.sock or tcp://host:2376 (TLS).', max_length=255)),
-                ('tls_ca', models.CharField(blank=True, help_text='Path of the CA file, for tcp endpoints.', max_length=255)),
-                ('tls_certificate', models.CharField(blank=True, help_text='Path of the client certificate.', max_length=255)),
-                ('tls_key', models.CharField(blank=True, help_text='Path of the client key.', max_length=255)),
-                ('state', models.CharField(choices=[('active', 'active'), ('draining', 'draining'), ('disabled', 'disabled')], default='disabled', help_text='Only an active engine starts jobs.', max_length=16)),
-                ('image_retention_days', models.PositiveIntegerField(default=7, help_text='Unused images are removed after this many days (at least 1).')),
-                ('image_cleanup_interval', models.PositiveIntegerField(default=86400, help_text='Seconds between image clean-ups (at least 3600).')),
-                ('payment_claim_interval', models.PositiveIntegerField(default=3600, help_text='Seconds between payment claims (at least 60).')),
-                ('docker_id', models.CharField(blank=True, editable=False, help_text="The engine's own id; a change means another engine.", max_length=128)),
-                ('workspace_mode', models.CharField(blank=True, editable=False, help_text='How files get in and out: shared or archive.', max_length=16)),
-                ('disk_mode', models.CharField(blank=True, editable=False, help_text='How disk limits are kept: loop or watchdog.', max_length=16)),
-                ('facts', models.JSONField(blank=True, default=dict, editable=False, help_text='What the last probe found.')),
-                ('probed_at', models.DateTimeField(blank=True, editable=False, null=True)),
-                ('worker_seen_at', models.DateTimeField(blank=True, editable=False, help_text='Last sign of life of a worker of this engine.', null=True)),
-                ('connection_lost_at', models.DateTimeField(blank=True, editable=False, help_text='Until then nobody watched it without a break: it may have been restarted.', null=True)),
-                ('unreachable_since', models.DateTimeField(blank=True, editable=False, help_text='Set while the engine does not answer its worker.', null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                (
+                    "version",
+                    models.PositiveIntegerField(default=1, editable=False, help_text="Grows with each edit."),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Unique; names its queue too.",
+                        max_length=63,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z",
+                                "Use lower-case letters, digits and hyphens, at most 63 characters.",
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("docker", "Docker"), ("fleet", "fleet")],
+                        default="docker",
+                        help_text="What runs jobs.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "endpoint",
+                    models.CharField(
+                        blank=True,
+                        help_text="unix:///path/to/docker.sock or tcp://host:2376 (TLS).",
+                        max_length=255,
+                    ),
+                ),
+                (
+                    "tls_ca",
+                    models.CharField(
+                        blank=True, help_text="Path of the CA file, for tcp endpoints.", max_length=255
+                    ),
+                ),
+                (
+                    "tls_certificate",
+                    models.CharField(blank=True, help_text="Path of the client certificate.", max_length=255),
+                ),
+                (
+                    "tls_key",
+                    models.CharField(blank=True, help_text="Path of the client key.", max_length=255),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("active", "active"), ("draining", "draining"), ("disabled", "disabled")],
+                        default="disabled",
+                        help_text="Only an active engine starts jobs.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "image_retention_days",
+                    models.PositiveIntegerField(
+                        default=7, help_text="Unused images are removed after this many days (at least 1)."
+                    ),
+                ),
+                (
+                    "image_cleanup_interval",
+                    models.PositiveIntegerField(
+                        default=86400, help_text="Seconds between image clean-ups (at least 3600)."
+                    ),
+                ),
+                (
+                    "payment_claim_interval",
+                    models.PositiveIntegerField(
+                        default=3600, help_text="Seconds between payment claims (at least 60)."
+                    ),
+                ),
+                (
+                    "docker_id",
+                    models.CharField(
+                        blank=True,
+                        editable=False,
+                        help_text="The engine's own id; a change means another engine.",
+                        max_length=128,
+                    ),
+                ),
+                (
+                    "workspace_mode",
+                    models.CharField(
+                        blank=True,
+                        editable=False,
+                        help_text="How files get in and out: shared or archive.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "disk_mode",
+                    models.CharField(
+                        blank=True,
+                        editable=False,
+                        help_text="How disk limits are kept: loop or watchdog.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "facts",
+                    models.JSONField(
+                        blank=True, default=dict, editable=False, help_text="What the last probe found."
+                    ),
+                ),
+                ("probed_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                (
+                    "worker_seen_at",
+                    models.DateTimeField(
+                        blank=True,
+                        editable=False,
+                        help_text="Last sign of life of a worker of this engine.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "connection_lost_at",
+                    models.DateTimeField(
+                        blank=True,
+                        editable=False,
+                        help_text="Until then nobody watched it without a break: it may have been restarted.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "unreachable_since",
+                    models.DateTimeField(
+                        blank=True,
+                        editable=False,
+                        help_text="Set while the engine does not answer its worker.",
+                        null=True,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Environment',
+            name="Environment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('version', models.PositiveIntegerField(default=1, editable=False, help_text='Grows with each edit.')),
-                ('slug', models.CharField(help_text='Stable id, unique on its engine; independent of prices.', max_length=63, validators=[django.core.validators.RegexValidator('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z', 'Use lower-case letters, digits and hyphens, at most 63 characters.')])),
-                ('description', models.TextField(blank=True, help_text='What clients read about it.')),
-                ('state', models.CharField(choices=[('active', 'active'), ('draining', 'draining'), ('retired', 'retired')], default='active', help_text='Only an active environment takes new jobs.', max_length=16)),
-                ('storage_expiry', models.PositiveIntegerField(default=604800, help_text='Seconds for which results are kept (default 7 days).')),
-                ('min_job_duration', models.PositiveIntegerField(default=60, help_text='Shortest billed duration in seconds.')),
-                ('max_job_duration', models.PositiveIntegerField(default=3600, help_text='Longest run of a job in seconds.')),
-                ('max_jobs', models.PositiveIntegerField(blank=True, help_text='Most paid jobs at once; empty = no limit but the resources.', null=True)),
-                ('max_queue_wait', models.PositiveIntegerField(blank=True, help_text='Longest wait in the queue in seconds; empty = no limit.', null=True)),
-                ('enable_network', models.BooleanField(default=False, help_text='Whether jobs may reach the network.')),
-                ('engine', models.ForeignKey(help_text='Where its jobs run; cannot change later.', on_delete=django.db.models.deletion.PROTECT, related_name='environments', to='environments.engine')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                (
+                    "version",
+                    models.PositiveIntegerField(default=1, editable=False, help_text="Grows with each edit."),
+                ),
+                (
+                    "slug",
+                    models.CharField(
+                        help_text="Stable id, unique on its engine; independent of prices.",
+                        max_length=63,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z",
+                                "Use lower-case letters, digits and hyphens, at most 63 characters.",
+                            )
+                        ],
+                    ),
+                ),
+                ("description", models.TextField(blank=True, help_text="What clients read about it.")),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("active", "active"), ("draining", "draining"), ("retired", "retired")],
+                        default="active",
+                        help_text="Only an active environment takes new jobs.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "storage_expiry",
+                    models.PositiveIntegerField(
+                        default=604800, help_text="Seconds for which results are kept (default 7 days)."
+                    ),
+                ),
+                (
+                    "min_job_duration",
+                    models.PositiveIntegerField(default=60, help_text="Shortest billed duration in seconds."),
+                ),
+                (
+                    "max_job_duration",
+                    models.PositiveIntegerField(default=3600, help_text="Longest run of a job in seconds."),
+                ),
+                (
+                    "max_jobs",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Most paid jobs at once; empty = no limit but the resources.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "max_queue_wait",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="Longest wait in the queue in seconds; empty = no limit.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "enable_network",
+                    models.BooleanField(default=False, help_text="Whether jobs may reach the network."),
+                ),
+                (
+                    "engine",
+                    models.ForeignKey(
+                        help_text="Where its jobs run; cannot change later.",
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="environments",
+                        to="environments.engine",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['engine', 'slug'],
+                "ordering": ["engine", "slug"],
             },
         ),
         migrations.CreateModel(
-            name='FreeTier',
+            name="FreeTier",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('min_job_duration', models.PositiveIntegerField(default=60, help_text='Shortest counted duration in seconds.')),
-                ('max_job_duration', models.PositiveIntegerField(default=3600, help_text='Longest run of a free job in seconds.')),
-                ('max_jobs', models.PositiveIntegerField(default=3, help_text='Most free jobs at once.')),
-                ('storage_expiry', models.PositiveIntegerField(default=604800, help_text='Seconds for which results of free jobs are kept.')),
-                ('allow_image_build', models.BooleanField(default=False, help_text='Whether free jobs may build images.')),
-                ('environment', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='free_tier', to='environments.environment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "min_job_duration",
+                    models.PositiveIntegerField(
+                        default=60, help_text="Shortest counted duration in seconds."
+                    ),
+                ),
+                (
+                    "max_job_duration",
+                    models.PositiveIntegerField(
+                        default=3600, help_text="Longest run of a free job in seconds."
+                    ),
+                ),
+                ("max_jobs", models.PositiveIntegerField(default=3, help_text="Most free jobs at once.")),
+                (
+                    "storage_expiry",
+                    models.PositiveIntegerField(
+                        default=604800, help_text="Seconds for which results of free jobs are kept."
+                    ),
+                ),
+                (
+                    "allow_image_build",
+                    models.BooleanField(default=False, help_text="Whether free jobs may build images."),
+                ),
+                (
+                    "environment",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="free_tier",
+                        to="environments.environment",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Host',
+            name="Host",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('version', models.PositiveIntegerField(default=1, editable=False, help_text='Grows with each edit.')),
-                ('name', models.CharField(help_text='Short unique name, e.g. “rack1-a”.', max_length=63, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z', 'Use lower-case letters, digits and hyphens, at most 63 characters.')])),
-                ('architecture', models.CharField(blank=True, help_text='Processor architecture, e.g. amd64 or arm64.', max_length=32)),
-                ('operating_system', models.CharField(blank=True, help_text='As the engine reports it.', max_length=128)),
-                ('cpu_count', models.PositiveIntegerField(default=0, help_text='Number of CPU cores; detected, or entered by hand.')),
-                ('memory_mib', models.PositiveBigIntegerField(default=0, help_text='Physical memory in MiB.')),
-                ('disk_mib', models.PositiveBigIntegerField(default=0, help_text="Size of the engine's data disk in MiB.")),
-                ('reserve_memory_mib', models.PositiveBigIntegerField(default=0, help_text='Memory kept for the system in MiB; never handed out.')),
-                ('reserve_disk_mib', models.PositiveBigIntegerField(default=0, help_text='Disk kept for the system in MiB.')),
-                ('detected_at', models.DateTimeField(blank=True, editable=False, help_text='When it was last detected.', null=True)),
-                ('declared_gone_at', models.DateTimeField(blank=True, editable=False, help_text='An operator declared that the machine no longer exists.', null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                (
+                    "version",
+                    models.PositiveIntegerField(default=1, editable=False, help_text="Grows with each edit."),
+                ),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Short unique name, e.g. “rack1-a”.",
+                        max_length=63,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z",
+                                "Use lower-case letters, digits and hyphens, at most 63 characters.",
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "architecture",
+                    models.CharField(
+                        blank=True, help_text="Processor architecture, e.g. amd64 or arm64.", max_length=32
+                    ),
+                ),
+                (
+                    "operating_system",
+                    models.CharField(blank=True, help_text="As the engine reports it.", max_length=128),
+                ),
+                (
+                    "cpu_count",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of CPU cores; detected, or entered by hand."
+                    ),
+                ),
+                (
+                    "memory_mib",
+                    models.PositiveBigIntegerField(default=0, help_text="Physical memory in MiB."),
+                ),
+                (
+                    "disk_mib",
+                    models.PositiveBigIntegerField(
+                        default=0, help_text="Size of the engine's data disk in MiB."
+                    ),
+                ),
+                (
+                    "reserve_memory_mib",
+                    models.PositiveBigIntegerField(
+                        default=0, help_text="Memory kept for the system in MiB; never handed out."
+                    ),
+                ),
+                (
+                    "reserve_disk_mib",
+                    models.PositiveBigIntegerField(default=0, help_text="Disk kept for the system in MiB."),
+                ),
+                (
+                    "detected_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, help_text="When it was last detected.", null=True
+                    ),
+                ),
+                (
+                    "declared_gone_at",
+                    models.DateTimeField(
+                        blank=True,
+                        editable=False,
+                        help_text="An operator declared that the machine no longer exists.",
+                        null=True,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('reserve_memory_mib__lte', models.F('memory_mib'))), name='host_memory_reserve_fits', violation_error_message="The memory reserve is larger than the host's memory."), models.CheckConstraint(condition=models.Q(('reserve_disk_mib__lte', models.F('disk_mib'))), name='host_disk_reserve_fits', violation_error_message="The disk reserve is larger than the host's disk.")],
+                "ordering": ["name"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("reserve_memory_mib__lte", models.F("memory_mib"))),
+                        name="host_memory_reserve_fits",
+                        violation_error_message="The memory reserve is larger than the host's memory.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("reserve_disk_mib__lte", models.F("disk_mib"))),
+                        name="host_disk_reserve_fits",
+                        violation_error_message="The disk reserve is larger than the host's disk.",
+                    ),
+                ],
             },
         ),
         migrations.AddField(
-            model_name='engine',
-            name='host',
-            field=models.ForeignKey(blank=True, help_text='The machine it stands on; a fleet engine has none.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='engines', to='environments.host'),
+            model_name="engine",
+            name="host",
+            field=models.ForeignKey(
+                blank=True,
+                help_text="The machine it stands on; a fleet engine has none.",
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="engines",
+                to="environments.host",
+            ),
         ),
         migrations.CreateModel(
-            name='Device',
+            name="Device",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('version', models.PositiveIntegerField(default=1, editable=False, help_text='Grows with each edit.')),
-                ('uuid', models.CharField(help_text="The device's own id, e.g. GPU-5d1f….", max_length=128, unique=True)),
-                ('kind', models.CharField(default='gpu', help_text='What it is, e.g. gpu.', max_length=32)),
-                ('platform', models.CharField(default='nvidia', help_text='nvidia, amd or intel.', max_length=32)),
-                ('model', models.CharField(blank=True, help_text='Model name as its driver reports it.', max_length=128)),
-                ('memory_mib', models.PositiveBigIntegerField(default=0, help_text='Device memory in MiB.')),
-                ('driver_version', models.CharField(blank=True, help_text='Version of the driver.', max_length=64)),
-                ('health', models.CharField(choices=[('healthy', 'healthy'), ('unhealthy', 'unhealthy')], default='healthy', help_text='Unhealthy devices are not handed out.', max_length=16)),
-                ('host', models.ForeignKey(help_text='The machine it sits in; cannot change later.', on_delete=django.db.models.deletion.PROTECT, related_name='devices', to='environments.host')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                (
+                    "version",
+                    models.PositiveIntegerField(default=1, editable=False, help_text="Grows with each edit."),
+                ),
+                (
+                    "uuid",
+                    models.CharField(
+                        help_text="The device's own id, e.g. GPU-5d1f….", max_length=128, unique=True
+                    ),
+                ),
+                ("kind", models.CharField(default="gpu", help_text="What it is, e.g. gpu.", max_length=32)),
+                (
+                    "platform",
+                    models.CharField(default="nvidia", help_text="nvidia, amd or intel.", max_length=32),
+                ),
+                (
+                    "model",
+                    models.CharField(
+                        blank=True, help_text="Model name as its driver reports it.", max_length=128
+                    ),
+                ),
+                ("memory_mib", models.PositiveBigIntegerField(default=0, help_text="Device memory in MiB.")),
+                (
+                    "driver_version",
+                    models.CharField(blank=True, help_text="Version of the driver.", max_length=64),
+                ),
+                (
+                    "health",
+                    models.CharField(
+                        choices=[("healthy", "healthy"), ("unhealthy", "unhealthy")],
+                        default="healthy",
+                        help_text="Unhealthy devices are not handed out.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "host",
+                    models.ForeignKey(
+                        help_text="The machine it sits in; cannot change later.",
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="devices",
+                        to="environments.host",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['host', 'pk'],
+                "ordering": ["host", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='Core',
+            name="Core",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('index', models.PositiveIntegerField(help_text="The core's number on the host, from 0.")),
-                ('environment', models.ForeignKey(blank=True, help_text='The one environment that offers this core; empty = nobody.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='cores', to='environments.environment')),
-                ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='cores', to='environments.host')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("index", models.PositiveIntegerField(help_text="The core's number on the host, from 0.")),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="The one environment that offers this core; empty = nobody.",
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="cores",
+                        to="environments.environment",
+                    ),
+                ),
+                (
+                    "host",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="cores",
+                        to="environments.host",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['host', 'index'],
+                "ordering": ["host", "index"],
             },
         ),
         migrations.CreateModel(
-            name='PriceList',
+            name="PriceList",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('currency', models.CharField(default='credit', help_text='“credit”, or chain id and token address.', max_length=128)),
-                ('environment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='price_lists', to='environments.environment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "currency",
+                    models.CharField(
+                        default="credit", help_text="“credit”, or chain id and token address.", max_length=128
+                    ),
+                ),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="price_lists",
+                        to="environments.environment",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['environment', 'currency'],
+                "ordering": ["environment", "currency"],
             },
         ),
         migrations.CreateModel(
-            name='Reservation',
+            name="Reservation",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('holder', models.UUIDField(editable=False, help_text='The attempt that holds it; opaque here.')),
-                ('tier', models.CharField(choices=[('paid', 'paid'), ('free', 'free')], max_length=8)),
-                ('status', models.CharField(choices=[('held', 'held'), ('revoked', 'revoked'), ('released', 'released')], default='held', max_length=16)),
-                ('uid', models.PositiveBigIntegerField(help_text="The numeric user of its container; nobody else's on the host while live.")),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('exited_at', models.DateTimeField(editable=False, help_text='When cores, devices and memory were released.', null=True)),
-                ('released_at', models.DateTimeField(editable=False, null=True)),
-                ('environment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reservations', to='environments.environment')),
-                ('host', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reservations', to='environments.host')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "holder",
+                    models.UUIDField(editable=False, help_text="The attempt that holds it; opaque here."),
+                ),
+                ("tier", models.CharField(choices=[("paid", "paid"), ("free", "free")], max_length=8)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[("held", "held"), ("revoked", "revoked"), ("released", "released")],
+                        default="held",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "uid",
+                    models.PositiveBigIntegerField(
+                        help_text="The numeric user of its container; nobody else's on the host while live."
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                (
+                    "exited_at",
+                    models.DateTimeField(
+                        editable=False, help_text="When cores, devices and memory were released.", null=True
+                    ),
+                ),
+                ("released_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reservations",
+                        to="environments.environment",
+                    ),
+                ),
+                (
+                    "host",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reservations",
+                        to="environments.host",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ReservedCore',
+            name="ReservedCore",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('released_at', models.DateTimeField(editable=False, null=True)),
-                ('core', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserved', to='environments.core')),
-                ('reservation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserved_cores', to='environments.reservation')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("released_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "core",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reserved",
+                        to="environments.core",
+                    ),
+                ),
+                (
+                    "reservation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reserved_cores",
+                        to="environments.reservation",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Resource',
+            name="Resource",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.CharField(help_text='Name that jobs ask for, e.g. cpu, ram, disk, gpu.', max_length=63, validators=[django.core.validators.RegexValidator('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z', 'Use lower-case letters, digits and hyphens, at most 63 characters.')])),
-                ('kind', models.CharField(choices=[('cpu', 'CPU cores'), ('ram', 'memory (MiB)'), ('disk', 'disk (MiB)'), ('device', 'devices'), ('counter', 'counter')], help_text='cpu in cores, ram and disk in MiB, device and counter as numbers.', max_length=16)),
-                ('total', models.PositiveBigIntegerField(help_text='What the environment may hand out in all.')),
-                ('min', models.PositiveBigIntegerField(default=0, help_text='Least a job gets, also when it does not ask.')),
-                ('max', models.PositiveBigIntegerField(blank=True, help_text='Most one job may ask; empty = total.')),
-                ('sharing', models.CharField(choices=[('exclusive', 'exclusive to this environment'), ('shared_exclusive', 'shared between environments, held by one job at a time')], default='exclusive', help_text='Devices are usually shared-exclusive.', max_length=20)),
-                ('environment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='resources', to='environments.environment')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "slug",
+                    models.CharField(
+                        help_text="Name that jobs ask for, e.g. cpu, ram, disk, gpu.",
+                        max_length=63,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z",
+                                "Use lower-case letters, digits and hyphens, at most 63 characters.",
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("cpu", "CPU cores"),
+                            ("ram", "memory (MiB)"),
+                            ("disk", "disk (MiB)"),
+                            ("device", "devices"),
+                            ("counter", "counter"),
+                        ],
+                        help_text="cpu in cores, ram and disk in MiB, device and counter as numbers.",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "total",
+                    models.PositiveBigIntegerField(help_text="What the environment may hand out in all."),
+                ),
+                (
+                    "min",
+                    models.PositiveBigIntegerField(
+                        default=0, help_text="Least a job gets, also when it does not ask."
+                    ),
+                ),
+                (
+                    "max",
+                    models.PositiveBigIntegerField(
+                        blank=True, help_text="Most one job may ask; empty = total."
+                    ),
+                ),
+                (
+                    "sharing",
+                    models.CharField(
+                        choices=[
+                            ("exclusive", "exclusive to this environment"),
+                            ("shared_exclusive", "shared between environments, held by one job at a time"),
+                        ],
+                        default="exclusive",
+                        help_text="Devices are usually shared-exclusive.",
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="resources",
+                        to="environments.environment",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['environment', 'pk'],
+                "ordering": ["environment", "pk"],
             },
         ),
         migrations.CreateModel(
-            name='ReservedDevice',
+            name="ReservedDevice",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('released_at', models.DateTimeField(editable=False, null=True)),
-                ('device', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserved', to='environments.device')),
-                ('reservation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserved_devices', to='environments.reservation')),
-                ('resource', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='environments.resource')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("released_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "device",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reserved",
+                        to="environments.device",
+                    ),
+                ),
+                (
+                    "reservation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reserved_devices",
+                        to="environments.reservation",
+                    ),
+                ),
+                (
+                    "resource",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="environments.resource",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ReservedAmount',
+            name="ReservedAmount",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('cpu', 'CPU cores'), ('ram', 'memory (MiB)'), ('disk', 'disk (MiB)'), ('device', 'devices'), ('counter', 'counter')], max_length=16)),
-                ('tier', models.CharField(choices=[('paid', 'paid'), ('free', 'free')], max_length=8)),
-                ('amount', models.PositiveBigIntegerField()),
-                ('released_at', models.DateTimeField(editable=False, null=True)),
-                ('host', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='environments.host')),
-                ('reservation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='amounts', to='environments.reservation')),
-                ('resource', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reserved', to='environments.resource')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("cpu", "CPU cores"),
+                            ("ram", "memory (MiB)"),
+                            ("disk", "disk (MiB)"),
+                            ("device", "devices"),
+                            ("counter", "counter"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("tier", models.CharField(choices=[("paid", "paid"), ("free", "free")], max_length=8)),
+                ("amount", models.PositiveBigIntegerField()),
+                ("released_at", models.DateTimeField(editable=False, null=True)),
+                (
+                    "host",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="environments.host",
+                    ),
+                ),
+                (
+                    "reservation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="amounts",
+                        to="environments.reservation",
+                    ),
+                ),
+                (
+                    "resource",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reserved",
+                        to="environments.resource",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Price',
+            name="Price",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('per_minute', models.DecimalField(decimal_places=18, help_text='Price of one unit per minute, 0 or more, at most 18 decimals.', max_digits=38, validators=[django.core.validators.MinValueValidator(Decimal('0'))])),
-                ('price_list', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='prices', to='environments.pricelist')),
-                ('resource', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='prices', to='environments.resource')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "per_minute",
+                    models.DecimalField(
+                        decimal_places=18,
+                        help_text="Price of one unit per minute, 0 or more, at most 18 decimals.",
+                        max_digits=38,
+                        validators=[django.core.validators.MinValueValidator(Decimal("0"))],
+                    ),
+                ),
+                (
+                    "price_list",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="prices",
+                        to="environments.pricelist",
+                    ),
+                ),
+                (
+                    "resource",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="prices",
+                        to="environments.resource",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='FreeResource',
+            name="FreeResource",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('total', models.PositiveBigIntegerField(help_text="What free jobs may use in all; at most the resource's total.")),
-                ('min', models.PositiveBigIntegerField(default=0, help_text='Least a free job gets.')),
-                ('max', models.PositiveBigIntegerField(blank=True, help_text='Most one free job may ask; empty = total.')),
-                ('free_tier', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='resources', to='environments.freetier')),
-                ('resource', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='free_parts', to='environments.resource')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "total",
+                    models.PositiveBigIntegerField(
+                        help_text="What free jobs may use in all; at most the resource's total."
+                    ),
+                ),
+                ("min", models.PositiveBigIntegerField(default=0, help_text="Least a free job gets.")),
+                (
+                    "max",
+                    models.PositiveBigIntegerField(
+                        blank=True, help_text="Most one free job may ask; empty = total."
+                    ),
+                ),
+                (
+                    "free_tier",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="resources",
+                        to="environments.freetier",
+                    ),
+                ),
+                (
+                    "resource",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="free_parts",
+                        to="environments.resource",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ResourceDevice',
+            name="ResourceDevice",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('device', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='resource_devices', to='environments.device')),
-                ('environment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='environments.environment')),
-                ('resource', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='resource_devices', to='environments.resource')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "device",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="resource_devices",
+                        to="environments.device",
+                    ),
+                ),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="environments.environment",
+                    ),
+                ),
+                (
+                    "resource",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="resource_devices",
+                        to="environments.resource",
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='resource',
-            name='devices',
-            field=models.ManyToManyField(blank=True, related_name='resources', through='environments.ResourceDevice', to='environments.device'),
+            model_name="resource",
+            name="devices",
+            field=models.ManyToManyField(
+                blank=True,
+                related_name="resources",
+                through="environments.ResourceDevice",
+                to="environments.device",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='environment',
-            constraint=models.UniqueConstraint(fields=('engine', 'slug'), name='environment_slug_once_per_engine', violation_error_message='This engine already has an environment with this slug.'),
+            model_name="environment",
+            constraint=models.UniqueConstraint(
+                fields=("engine", "slug"),
+                name="environment_slug_once_per_engine",
+                violation_error_message="This engine already has an environment with this slug.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='environment',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['active', 'draining', 'retired'])), name='environment_state_known'),
+            model_name="environment",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["active", "draining", "retired"])),
+                name="environment_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='environment',
-            constraint=models.CheckConstraint(condition=models.Q(('storage_expiry__gte', models.F('max_job_duration'))), name='environment_expiry_covers_duration', violation_error_message='storage_expiry must be at least max_job_duration.'),
+            model_name="environment",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("storage_expiry__gte", models.F("max_job_duration"))),
+                name="environment_expiry_covers_duration",
+                violation_error_message="storage_expiry must be at least max_job_duration.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='environment',
-            constraint=models.CheckConstraint(condition=models.Q(('min_job_duration__lte', models.F('max_job_duration'))), name='environment_durations_ordered', violation_error_message='min_job_duration must not exceed max_job_duration.'),
+            model_name="environment",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("min_job_duration__lte", models.F("max_job_duration"))),
+                name="environment_durations_ordered",
+                violation_error_message="min_job_duration must not exceed max_job_duration.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='environment',
-            constraint=models.CheckConstraint(condition=models.Q(('max_job_duration__gt', 0), ('min_job_duration__gt', 0), ('storage_expiry__gt', 0), models.Q(('max_queue_wait__isnull', True), ('max_queue_wait__gt', 0), _connector='OR')), name='environment_durations_positive', violation_error_message='Durations are whole seconds greater than 0.'),
+            model_name="environment",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("max_job_duration__gt", 0),
+                    ("min_job_duration__gt", 0),
+                    ("storage_expiry__gt", 0),
+                    models.Q(("max_queue_wait__isnull", True), ("max_queue_wait__gt", 0), _connector="OR"),
+                ),
+                name="environment_durations_positive",
+                violation_error_message="Durations are whole seconds greater than 0.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='freetier',
-            constraint=models.CheckConstraint(condition=models.Q(('storage_expiry__gte', models.F('max_job_duration'))), name='free_tier_expiry_covers_duration', violation_error_message='storage_expiry must be at least max_job_duration.'),
+            model_name="freetier",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("storage_expiry__gte", models.F("max_job_duration"))),
+                name="free_tier_expiry_covers_duration",
+                violation_error_message="storage_expiry must be at least max_job_duration.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='freetier',
-            constraint=models.CheckConstraint(condition=models.Q(('min_job_duration__gt', 0), ('min_job_duration__lte', models.F('max_job_duration'))), name='free_tier_durations_ordered', violation_error_message='Durations are greater than 0 and min_job_duration must not exceed max_job_duration.'),
+            model_name="freetier",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("min_job_duration__gt", 0), ("min_job_duration__lte", models.F("max_job_duration"))
+                ),
+                name="free_tier_durations_ordered",
+                violation_error_message="Durations are greater than 0 and min_job_duration must not exceed max_job_duration.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['docker', 'fleet'])), name='engine_kind_known'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["docker", "fleet"])), name="engine_kind_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['active', 'disabled', 'draining'])), name='engine_state_known'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["active", "disabled", "draining"])),
+                name="engine_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('host__isnull', False), ('kind', 'docker')), models.Q(('host__isnull', True), ('kind', 'fleet')), _connector='OR'), name='engine_docker_has_host', violation_error_message='A Docker engine stands on a host; a fleet engine has none.'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("host__isnull", False), ("kind", "docker")),
+                    models.Q(("host__isnull", True), ("kind", "fleet")),
+                    _connector="OR",
+                ),
+                name="engine_docker_has_host",
+                violation_error_message="A Docker engine stands on a host; a fleet engine has none.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(('image_retention_days__gte', 1)), name='engine_image_retention_at_least_one_day', violation_error_message='Images are kept at least one day.'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("image_retention_days__gte", 1)),
+                name="engine_image_retention_at_least_one_day",
+                violation_error_message="Images are kept at least one day.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(('image_cleanup_interval__gte', 3600)), name='engine_image_cleanup_at_least_hourly', violation_error_message='The clean-up interval is at least 3600 seconds.'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("image_cleanup_interval__gte", 3600)),
+                name="engine_image_cleanup_at_least_hourly",
+                violation_error_message="The clean-up interval is at least 3600 seconds.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='engine',
-            constraint=models.CheckConstraint(condition=models.Q(('payment_claim_interval__gte', 60)), name='engine_claim_at_least_a_minute', violation_error_message='The claim interval is at least 60 seconds.'),
+            model_name="engine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("payment_claim_interval__gte", 60)),
+                name="engine_claim_at_least_a_minute",
+                violation_error_message="The claim interval is at least 60 seconds.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='device',
-            constraint=models.CheckConstraint(condition=models.Q(('health__in', ['healthy', 'unhealthy'])), name='device_health_known'),
+            model_name="device",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("health__in", ["healthy", "unhealthy"])), name="device_health_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='core',
-            constraint=models.UniqueConstraint(fields=('host', 'index'), name='core_once_per_host'),
+            model_name="core",
+            constraint=models.UniqueConstraint(fields=("host", "index"), name="core_once_per_host"),
         ),
         migrations.AddConstraint(
-            model_name='pricelist',
-            constraint=models.UniqueConstraint(fields=('environment', 'currency'), name='price_list_once_per_currency', violation_error_message='This environment already has a price list in this currency.'),
+            model_name="pricelist",
+            constraint=models.UniqueConstraint(
+                fields=("environment", "currency"),
+                name="price_list_once_per_currency",
+                violation_error_message="This environment already has a price list in this currency.",
+            ),
         ),
         migrations.AddIndex(
-            model_name='reservation',
-            index=models.Index(condition=models.Q(('released_at__isnull', True)), fields=['environment', 'tier'], name='reservation_live'),
+            model_name="reservation",
+            index=models.Index(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=["environment", "tier"],
+                name="reservation_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.UniqueConstraint(fields=('holder',), name='reservation_once_per_attempt'),
+            model_name="reservation",
+            constraint=models.UniqueConstraint(fields=("holder",), name="reservation_once_per_attempt"),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('host', 'uid'), name='reservation_uid_once_live'),
+            model_name="reservation",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=("host", "uid"),
+                name="reservation_uid_once_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['held', 'released', 'revoked'])), name='reservation_status_known'),
+            model_name="reservation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("status__in", ["held", "released", "revoked"])),
+                name="reservation_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.CheckConstraint(condition=models.Q(('tier__in', ['free', 'paid'])), name='reservation_tier_known'),
+            model_name="reservation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("tier__in", ["free", "paid"])), name="reservation_tier_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('released_at__isnull', False), ('status', 'released')), models.Q(models.Q(('status', 'released'), _negated=True), ('released_at__isnull', True)), _connector='OR'), name='reservation_released_exactly_when_released'),
+            model_name="reservation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("released_at__isnull", False), ("status", "released")),
+                    models.Q(models.Q(("status", "released"), _negated=True), ("released_at__isnull", True)),
+                    _connector="OR",
+                ),
+                name="reservation_released_exactly_when_released",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservedcore',
-            constraint=models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('core',), name='core_once_live'),
+            model_name="reservedcore",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("released_at__isnull", True)), fields=("core",), name="core_once_live"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reserveddevice',
-            constraint=models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('device',), name='device_once_live'),
+            model_name="reserveddevice",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("released_at__isnull", True)), fields=("device",), name="device_once_live"
+            ),
         ),
         migrations.AddIndex(
-            model_name='reservedamount',
-            index=models.Index(condition=models.Q(('released_at__isnull', True)), fields=['resource'], include=('amount', 'tier'), name='reserved_live_by_resource'),
+            model_name="reservedamount",
+            index=models.Index(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=["resource"],
+                include=("amount", "tier"),
+                name="reserved_live_by_resource",
+            ),
         ),
         migrations.AddIndex(
-            model_name='reservedamount',
-            index=models.Index(condition=models.Q(('released_at__isnull', True)), fields=['host', 'kind'], include=('amount',), name='reserved_live_by_host'),
+            model_name="reservedamount",
+            index=models.Index(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=["host", "kind"],
+                include=("amount",),
+                name="reserved_live_by_host",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservedamount',
-            constraint=models.UniqueConstraint(fields=('reservation', 'resource'), name='reserved_amount_once'),
+            model_name="reservedamount",
+            constraint=models.UniqueConstraint(
+                fields=("reservation", "resource"), name="reserved_amount_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='reservedamount',
-            constraint=models.CheckConstraint(condition=models.Q(('amount__gte', 0)), name='reserved_amount_not_negative'),
+            model_name="reservedamount",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("amount__gte", 0)), name="reserved_amount_not_negative"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='price',
-            constraint=models.UniqueConstraint(fields=('price_list', 'resource'), name='price_once_per_resource'),
+            model_name="price",
+            constraint=models.UniqueConstraint(
+                fields=("price_list", "resource"), name="price_once_per_resource"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='price',
-            constraint=models.CheckConstraint(condition=models.Q(('per_minute__gte', 0), ('per_minute__lt', Decimal('100000000000000000000'))), name='price_not_negative', violation_error_message='A price is a finite number, 0 or more.'),
+            model_name="price",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("per_minute__gte", 0), ("per_minute__lt", Decimal("100000000000000000000"))
+                ),
+                name="price_not_negative",
+                violation_error_message="A price is a finite number, 0 or more.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='freeresource',
-            constraint=models.UniqueConstraint(fields=('free_tier', 'resource'), name='free_resource_once_per_tier'),
+            model_name="freeresource",
+            constraint=models.UniqueConstraint(
+                fields=("free_tier", "resource"), name="free_resource_once_per_tier"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='freeresource',
-            constraint=models.CheckConstraint(condition=models.Q(('max__lte', models.F('total')), ('min__lte', models.F('max'))), name='free_resource_min_max_total_ordered', violation_error_message='0 <= min <= max <= total must hold for the free tier too.'),
+            model_name="freeresource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max__lte", models.F("total")), ("min__lte", models.F("max"))),
+                name="free_resource_min_max_total_ordered",
+                violation_error_message="0 <= min <= max <= total must hold for the free tier too.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resourcedevice',
-            constraint=models.UniqueConstraint(fields=('environment', 'device'), name='device_once_per_environment', violation_error_message='This device is already in a resource of this environment.'),
+            model_name="resourcedevice",
+            constraint=models.UniqueConstraint(
+                fields=("environment", "device"),
+                name="device_once_per_environment",
+                violation_error_message="This device is already in a resource of this environment.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.UniqueConstraint(fields=('environment', 'slug'), name='resource_slug_once_per_environment', violation_error_message='This environment already has a resource with this slug.'),
+            model_name="resource",
+            constraint=models.UniqueConstraint(
+                fields=("environment", "slug"),
+                name="resource_slug_once_per_environment",
+                violation_error_message="This environment already has a resource with this slug.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind__in', ['cpu', 'ram', 'disk'])), fields=('environment', 'kind'), name='resource_cpu_ram_disk_once_per_environment', violation_error_message='An environment has at most one cpu, one ram and one disk resource.'),
+            model_name="resource",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("kind__in", ["cpu", "ram", "disk"])),
+                fields=("environment", "kind"),
+                name="resource_cpu_ram_disk_once_per_environment",
+                violation_error_message="An environment has at most one cpu, one ram and one disk resource.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['counter', 'cpu', 'device', 'disk', 'ram'])), name='resource_kind_known'),
+            model_name="resource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["counter", "cpu", "device", "disk", "ram"])),
+                name="resource_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.CheckConstraint(condition=models.Q(('sharing__in', ['exclusive', 'shared_exclusive'])), name='resource_sharing_known'),
+            model_name="resource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("sharing__in", ["exclusive", "shared_exclusive"])),
+                name="resource_sharing_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.CheckConstraint(condition=models.Q(('max__lte', models.F('total')), ('min__lte', models.F('max'))), name='resource_min_max_total_ordered', violation_error_message='0 <= min <= max <= total must hold.'),
+            model_name="resource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max__lte", models.F("total")), ("min__lte", models.F("max"))),
+                name="resource_min_max_total_ordered",
+                violation_error_message="0 <= min <= max <= total must hold.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('kind__in', ['cpu', 'ram', 'disk']), _negated=True), ('sharing', 'exclusive'), _connector='OR'), name='resource_cpu_ram_disk_exclusive', violation_error_message='cpu, ram and disk are exclusive to their environment.'),
+            model_name="resource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("kind__in", ["cpu", "ram", "disk"]), _negated=True),
+                    ("sharing", "exclusive"),
+                    _connector="OR",
+                ),
+                name="resource_cpu_ram_disk_exclusive",
+                violation_error_message="cpu, ram and disk are exclusive to their environment.",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='resource',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('kind', 'disk'), _negated=True), ('total__gt', 0), _connector='OR'), name='resource_disk_positive', violation_error_message='An environment needs disk: total must be greater than 0.'),
+            model_name="resource",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("kind", "disk"), _negated=True), ("total__gt", 0), _connector="OR"
+                ),
+                name="resource_disk_positive",
+                violation_error_message="An environment needs disk: total must be greater than 0.",
+            ),
         ),
     ]

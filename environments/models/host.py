@@ -77,7 +77,7 @@ class Host(EditedModel):
         errors = {}
         for name, unit in (("memory", "memory"), ("disk", "disk")):
             reserve, physical = getattr(self, f"reserve_{name}_mib"), getattr(self, f"{name}_mib")
-            if reserve is not None and physical is not None and reserve > physical:
+            if type(reserve) is int and type(physical) is int and reserve > physical:
                 errors[f"reserve_{name}_mib"] = (
                     f"The reserve of {reserve} MiB is larger than the host's {unit} of {physical} MiB; lower it."
                 )

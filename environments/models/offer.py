@@ -134,7 +134,7 @@ class FreeResource(StrictNumbers):
         if self.max is None:
             self.max = self.total
         errors = amount_errors(self)
-        if self.total is not None and self.total > self.resource.total:
+        if not errors and type(self.total) is int and self.total > self.resource.total:
             errors["total"] = (
                 f"{self.total} is more than the resource's total of {self.resource.total}; lower it."
             )

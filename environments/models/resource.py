@@ -29,7 +29,7 @@ PHYSICAL = (ResourceKind.CPU, ResourceKind.RAM, ResourceKind.DISK)
 def amount_errors(offer: models.Model) -> dict[str, str]:
     """What is wrong with min, max and total of a resource or its free part, by field."""
     least, most, total = (getattr(offer, name) for name in ("min", "max", "total"))
-    if least is None or most is None or total is None:
+    if any(type(value) is not int for value in (least, most, total)):
         return {}  # the field itself was refused already
     errors = {}
     if most > total:

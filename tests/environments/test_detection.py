@@ -1,0 +1,95 @@
+from dataclasses import dataclass, replace
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from environments import editing
+from environments.detection import record_engine, record_host
+from environments.models import Core, Engine, Host
+from tests.environments.conftest import give_back, take
+
+
+@dataclass(frozen=True)
+class Facts:
+    cpu_count: int = 8
+    memory_mib: int = 32_000
+    disk_mib: int | None = 200_000
+    architecture: str = "amd64"
+    os: str = "linux"
+    engine_id: str = "ID-1"
+
+
+@dataclass(frozen=True)
+class Probe:
+    workspace_mode: str = "shared"
+    disk_mode: str = "loop"
+
+
+def indexes(host) -> list[int]:
+    return list(host.cores.order_by("index").values_list("index", flat=True))
+
+
+def test_first_detection_makes_the_cores(db):
+    host = Host.objects.create(name="new")
+    assert record_host(host, Facts()) == []
+    assert (host.cpu_count, host.memory_mib, host.disk_mib) == (8, 32_000, 200_000)
+    assert (host.architecture, host.operating_system, host.detected_at is None) == ("amd64", "linux", False)
+    assert indexes(host) == list(range(8))
+    assert host.version == 2
+
+
+def test_again_changes_nothing_but_the_time(environment, host):
+    rows = list(Core.objects.values())
+    record_host(host, Facts())
+    assert list(Core.objects.values()) == rows
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"cpu_count": 0}, "cpu_count"), ({"memory_mib": None}, "memory_mib"), ({"disk_mib": None}, "disk_mib")],
+)
+def test_nothing_found_is_an_error_that_says_what_to_enter(db, change, field):
+    host = Host.objects.create(name="new")
+    with pytest.raises(ValidationError) as error:
+        record_host(host, replace(Facts(), **change))
+    assert f"enter {field} of host new by hand" in error.value.message_dict[field][0]
+    assert Host.objects.get().detected_at is None
+    assert not Core.objects.exists()
+
+
+def test_an_unseen_disk_keeps_the_size_entered_by_hand(host):
+    record_host(host, replace(Facts(), disk_mib=None))
+    assert host.disk_mib == 102_000
+
+
+def test_fewer_cores(environment, host):
+    record_host(host, replace(Facts(), cpu_count=6))
+    assert indexes(host) == list(range(6))
+    with pytest.raises(ValidationError, match="cores 2-3 belong to an environment or a running job"):
+        record_host(host, replace(Facts(), cpu_count=2))
+    assert Host.objects.get().cpu_count == 6
+    holder, _ = take(environment, cpu=4)
+    give_back(holder)
+    editing.assign_cores(environment, "0-1")
+    record_host(host, replace(Facts(), cpu_count=2))
+    assert indexes(host) == [0, 1, 2, 3]  # two rows keep the history of old reservations
+    with pytest.raises(ValidationError, match="has no core 3; it has 0-1"):
+        editing.assign_cores(environment, "0,3")
+
+
+def test_less_memory_than_is_offered_is_a_warning(environment, host):
+    assert record_host(host, replace(Facts(), memory_mib=5000)) == [
+        "main offers 8192 MiB of ram, 3976 would be left; lower that first."
+    ]
+    assert Host.objects.get().memory_mib == 5000
+
+
+def test_engine(engine):
+    Engine.objects.update(unreachable_since="2020-01-01T00:00Z")
+    assert not record_engine(engine, Facts(), Probe(), {"version": "20.10"})
+    assert (engine.docker_id, engine.workspace_mode, engine.disk_mode) == ("ID-1", "shared", "loop")
+    assert engine.facts == {"version": "20.10"}
+    assert engine.probed_at
+    assert engine.unreachable_since is None
+    assert record_engine(engine, replace(Facts(), engine_id="ID-2"), None, {})
+    assert engine.disk_mode == "loop"
