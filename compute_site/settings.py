@@ -144,6 +144,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: the schedule is static, there is nothing to keep in a file
 
 # REST
 REST_FRAMEWORK = {
