@@ -45,7 +45,7 @@ class JobAdmin(ReadOnlyAdmin):
     actions = ["cancel_jobs"]
     actions_detail = ["cancel_job"]
     fieldsets = [
-        (None, {"fields": ["public_id", "state", "pending", "reason", "end_detail", "exit_code", "ran"]}),
+        (None, {"fields": ["public_id", "standing", "pending", "reason", "end_detail", "exit_code", "ran"]}),
         ("Asked", {"fields": ["account", "submitted_by", "environment", "tier", "resources", "max_duration", "labels"]}),
         ("Timeline", {"fields": ["timeline"]}),
         ("Attempts", {"fields": ["attempts_table"]}),
@@ -67,6 +67,10 @@ class JobAdmin(ReadOnlyAdmin):
     @display(description="state", ordering="status", label=COLOURS)
     def state(self, job: Job) -> tuple[str, str]:
         return job.status, f"{job.status} · {job.phase}" if job.phase else job.status
+
+    @display(description="state")
+    def standing(self, job: Job) -> str:
+        return f"{job.status}, {job.phase}" if job.phase else job.status
 
     @display(description="why", ordering="end_reason")
     def reason(self, job: Job) -> str:

@@ -119,4 +119,4 @@ def log_tail(attempt: Attempt, stream: Stream) -> SafeString | str:
 
 
 def _seconds(span: timedelta) -> str:
-    return f"{span.total_seconds():.2f} s"
+    return f"{max(0.0, span.total_seconds()):.2f} s"  # two clocks may differ by a little

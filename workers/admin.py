@@ -28,7 +28,7 @@ class WorkerAdmin(ReadOnlyAdmin):
     list_select_related = ["engine", "superseded_by"]
     search_fields = ["public_id", "hostname"]
     fields = [
-        *("public_id", "state", "engine", "hostname", "pid", "started_at", "heartbeat_at", "silent_for"),
+        *("public_id", "status", "engine", "hostname", "pid", "started_at", "heartbeat_at", "silent_for"),
         *("ended_at", "superseded_by"),
     ]
     readonly_fields = fields
