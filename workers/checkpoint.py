@@ -10,8 +10,8 @@ import signal
 POINTS = (
     "take.before",
     "take.after",
-    "workspace.after",
     "image.after",
+    "workspace.after",
     "create.before",
     "create.after",
     "created.after",
