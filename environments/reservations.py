@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from compute_site.core.db import constraint_name, require_transaction
 from compute_site.core.errors import CapacityUnavailable, TransitionRefused
@@ -53,6 +53,8 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+HOST_FIELDS = [field.attname for field in Host._meta.concrete_fields]
+HOST_COLUMNS = ", ".join(str(field.column) for field in Host._meta.concrete_fields)
 _locked = threading.local()  # .hosts: host id → the transaction that locked it, of this thread's connection
 
 
@@ -86,11 +88,11 @@ def lock_host(host_id: int) -> Host:
     Raises Host.DoesNotExist, and TransactionManagementError outside a transaction.
     """
     require_transaction()
-    row = first_row(LOCK_SQL, [host_id])
+    row = first_row(LOCK_SQL.format(columns=HOST_COLUMNS), [host_id])
     if row is None:
         raise Host.DoesNotExist(f"there is no host {host_id}")
     _locked.hosts = {**getattr(_locked, "hosts", {}), host_id: row[0]}
-    return Host.objects.get(pk=host_id)
+    return Host.from_db(connection.alias, HOST_FIELDS, row[1:])
 
 
 def acquire(
@@ -108,7 +110,7 @@ def acquire(
     held, with cores and devices by row. Raises CapacityUnavailable, with one line in the log, and TransitionRefused
     when `holder` has a reservation already.
     """
-    offer = _offer(environment, tier, amounts, uid_range)
+    offer = _offer(environment, tier, uid_range)
     uses = {use.slug: use for use in read_use([environment.pk])}
     _check_offer(offer, environment, tier)
     for slug, amount in amounts.items():
@@ -186,16 +188,13 @@ def _lock_host_of(holder: UUID) -> None:
     first_row(LOCK_BY_HOLDER_SQL, [holder])
 
 
-def _offer(
-    environment: Environment, tier: str, amounts: Mapping[str, int], uid_range: tuple[int, int]
-) -> _Offer:
+def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _Offer:
     require_transaction()
     row = first_row(
         CLAIM_SQL,
         {
             "environment": environment.pk,
             "tier": tier,
-            "cores": max(0, *amounts.values(), 0),
             "first": uid_range[0],
             "count": uid_range[1],
         },

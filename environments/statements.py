@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 from django.db import connection
 
-LOCK_SQL = "SELECT pg_current_xact_id()::text FROM environments_host WHERE id = %s FOR NO KEY UPDATE"
+LOCK_SQL = (
+    "SELECT pg_current_xact_id()::text, {columns} FROM environments_host WHERE id = %s FOR NO KEY UPDATE"
+)
 LOCK_BY_HOLDER_SQL = """
 SELECT id FROM environments_host
  WHERE id = (SELECT host_id FROM environments_reservation WHERE holder = %s) FOR NO KEY UPDATE
@@ -25,7 +27,7 @@ SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state
        ARRAY(SELECT ARRAY[c.id, c.index] FROM environments_core c
               WHERE c.environment_id = e.id AND c.host_id = h.id AND NOT EXISTS
                     (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL)
-              ORDER BY c.index LIMIT %(cores)s),
+              ORDER BY c.index),
        (SELECT min(uid) FROM
                (SELECT %(first)s::bigint AS uid UNION ALL
                 SELECT uid + 1 FROM environments_reservation
@@ -96,9 +98,14 @@ def all_rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[
     """Run a prepared statement on Django's own connection and transaction; its errors are Django's."""
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(statement, values, prepare=True)
-        return cursor.fetchall()
+    raw = connection.connection
+    raw.prepare_threshold = 0  # Django turns preparing off on its connections, because of outside poolers
+    try:
+        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall()
+    finally:
+        raw.prepare_threshold = None
 
 
 def first_row(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:

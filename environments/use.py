@@ -45,7 +45,7 @@ SELECT r.id, r.environment_id, e.slug, r.slug, r.kind, r.sharing, r.total, r.min
        SELECT COALESCE(sum(amount), 0)::bigint AS used,
               COALESCE(sum(amount) FILTER (WHERE tier = 'free'), 0)::bigint AS used_free
          FROM environments_reservedamount WHERE resource_id = r.id AND released_at IS NULL) mine ON true
- WHERE r.environment_id = ANY(%s)
+ WHERE r.environment_id {choice}
  ORDER BY r.environment_id, r.id
 """
 
@@ -108,8 +108,14 @@ class ResourceUse:
 
 
 def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
-    """Every resource of these environments with its use; one statement. Under a host's lock it stays true."""
-    return [ResourceUse(*row) for row in all_rows(USE_SQL, [list(environment_ids)])]
+    """Every resource of these environments with its use; one statement. Under a host's lock it stays true.
+
+    One environment has a statement of its own: only an equality gets a plan that PostgreSQL keeps.
+    """
+    keys = list(environment_ids)
+    one = len(keys) == 1
+    statement = USE_SQL.format(choice="= %s" if one else "= ANY(%s)")
+    return [ResourceUse(*row) for row in all_rows(statement, keys if one else [keys])]
 
 
 def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, ResourceUse]]:
