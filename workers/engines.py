@@ -1,6 +1,7 @@
 """An engine as this process reaches it: one client each, what it said of itself, and its workspaces."""
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,6 +12,8 @@ from environments.models import Engine
 from workers.sandbox.docker import EngineClient, EngineFacts, Tls
 from workers.sandbox.workspace import Disk, Mode, Trace, Workspace
 from workers.sandbox.workspaces import open_workspace, traces
+
+ALIVE_SECONDS = 5.0  # a living engine tells its version in milliseconds
 
 
 class WrongEngine(SiteError):
@@ -70,6 +73,17 @@ def disconnect(engine: Engine) -> None:
         known = _connections.pop(engine.pk, None)
     if known is not None:
         known.client.close()
+
+
+def confirm_alive(connection: Connection) -> None:
+    """Ask the engine something on a new connection. Raises EngineUnreachable.
+
+    An engine that is shutting down still answers on those it has, while it stops its containers.
+    """
+    fresh = client_for(connection.engine)
+    fresh.timeout = ALIVE_SECONDS
+    with closing(fresh):
+        _ = fresh.api  # agrees on the version of the API
 
 
 def checked(engine: Engine, facts: EngineFacts) -> EngineFacts:

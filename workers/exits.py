@@ -12,7 +12,7 @@ from jobs.dispatch import knock_on_commit
 from jobs.models import Attempt
 from jobs.settlement import record_exit as record
 from workers.checkpoint import checkpoint
-from workers.engines import Connection
+from workers.engines import Connection, confirm_alive
 from workers.sandbox import cgroup
 from workers.sandbox.docker import ContainerFacts
 from workers.sandbox.marker import Marker
@@ -30,9 +30,12 @@ def record_exit(
     """Record that the attempt's container has ended (`container` as inspected). True if this caller did it.
 
     Before: starting or running (or earlier, when somebody else started it). After: collecting; cores, devices and
-    memory released in the same transaction; the engine is knocked.
+    memory released in the same transaction; the engine is knocked. Raises EngineUnreachable, and records nothing,
+    when the end may be that of the engine, which takes its containers along: its return is waited for.
     """
     marker = connection.workspace(attempt.container_name, attempt.image_id).marker()
+    if _unexplained(marker, container) and not attempt.stop_reason:
+        confirm_alive(connection)
     facts = _facts(connection, attempt, container, marker, oom_event)
     checkpoint("exit.before")
     with transaction.atomic():
@@ -68,8 +71,13 @@ def _facts(
         usage=_usage(connection, attempt),
         oom_event=oom_event,
         boot_id=_boot_id(connection),
-        connection_lost=marker is None and _connection_lost(attempt),
+        connection_lost=_unexplained(marker, container) and _connection_lost(attempt),
     )
+
+
+def _unexplained(marker: Marker | None, container: ContainerFacts) -> bool:
+    """Whether the container may have been ended from outside: by its engine or host, or by somebody's signal."""
+    return marker is None or marker.termed or not marker.agrees(container.exit_code)
 
 
 def _connection_lost(attempt: Attempt) -> bool:

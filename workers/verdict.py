@@ -17,8 +17,8 @@ NEAR_LIMIT = 0.98  # of the memory limit: the OOM flag is sometimes missing, the
 class ExitFacts:
     """All that is known when a container has ended. Stored on the attempt as JSON, and read back to decide.
 
-    `connection_lost`: the engine's event stream broke while it ran. `boot_id`: of the engine's host now, empty when
-    it cannot be known from here. Sizes in bytes, `cpu_ns` in nanoseconds.
+    `connection_lost`: the engine's event stream broke while it ran (asked only where the end may not be the job's
+    own). `boot_id`: of the engine's host now, empty when it cannot be known from here. Sizes in bytes, `cpu_ns` in nanoseconds.
     """
 
     status: str
@@ -90,6 +90,8 @@ def decide(facts: ExitFacts, stop_reason: str) -> Verdict:
         return Verdict(stop_reason, "", _code(marker))
     if marker["deadline"]:
         return Verdict("time_limit", "", _code(marker))
+    if marker["termed"] and facts.connection_lost:
+        return Verdict("engine_lost", "the engine or its host stopped the container when it went away", None)
     if marker["status"] == "signaled":
         return _signaled(facts, marker["signal"])
     if marker["code"] != 0:
