@@ -16,7 +16,7 @@ def engine_step(engine: Engine) -> type[bootsteps.StartStopStep]:
         requires = ("celery.worker.components:Pool",)
 
         def start(self, parent: Any) -> None:
-            presence.arrive(engine)
+            presence.arrive(engine, parent.concurrency)
             worker_shutting_down.connect(_drain)
 
         def stop(self, parent: Any) -> None:

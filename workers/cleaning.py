@@ -11,6 +11,7 @@ from environments import reservations
 from jobs.models import Attempt
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
+from workers.hands import nudge_on_commit
 from workers.sandbox import cgroup
 from workers.sandbox.docker import NameTaken
 from workers.sandbox.spec import LABEL_PREFIX
@@ -26,6 +27,7 @@ class NotClean(SiteError):
 
 def clean(run: Run) -> None:
     """Before: settled, failed or abandoned. After: nothing on the engine, disk and uid released, `cleaned_at` set.
+    Whoever waits for them is nudged.
 
     Raises NotClean when something resists, EngineUnreachable when the engine is silent; all of it may be repeated.
     """
@@ -49,6 +51,7 @@ def clean(run: Run) -> None:
         Attempt.objects.filter(pk=attempt.pk, cleaned_at__isnull=True).update(
             cleaned_at=ClockTimestamp(), lease=None, lease_worker=None, lease_until=None, leftover=""
         )
+        nudge_on_commit(connection.engine)
     checkpoint("clean.after")
 
 
@@ -70,7 +73,9 @@ def hold_name(connection: Connection, attempt: Attempt) -> None:
     Only with it does a 404 mean gone. Raises InfrastructureFailed when the name cannot be had.
     """
     labels = {f"{LABEL_PREFIX}{key}": value for key, value in _tombstone_labels(attempt).items()}
-    body = {"Image": attempt.image_id, "Cmd": ["/nothing"], "Labels": labels, "NetworkDisabled": True}
+    image = connection.client.image(attempt.image_id) or connection.client.image(settings.SANDBOX_IMAGE)
+    image_id = image.id if image else attempt.image_id  # any image will do, and its own may have been removed
+    body = {"Image": image_id, "Cmd": ["/nothing"], "Labels": labels, "NetworkDisabled": True}
     try:
         connection.client.create(attempt.container_name, body)
     except NameTaken as taken:

@@ -8,11 +8,11 @@ from django.db import transaction
 
 from environments import reservations
 from environments.models import Engine
-from jobs.dispatch import knock_on_commit
 from jobs.models import Attempt
 from jobs.settlement import record_exit as record
 from workers.checkpoint import checkpoint
 from workers.engines import Connection, confirm_alive
+from workers.hands import nudge_on_commit
 from workers.sandbox import cgroup
 from workers.sandbox.docker import ContainerFacts
 from workers.sandbox.marker import Marker
@@ -30,7 +30,7 @@ def record_exit(
     """Record that the attempt's container has ended (`container` as inspected). True if this caller did it.
 
     Before: starting or running (or earlier, when somebody else started it). After: collecting; cores, devices and
-    memory released in the same transaction; the engine is knocked. Raises EngineUnreachable, and records nothing,
+    memory released in the same transaction; the next step is nudged. Raises EngineUnreachable, and records nothing,
     when the end may be that of the engine, which takes its containers along: its return is waited for.
     """
     marker = connection.workspace(attempt.container_name, attempt.image_id).marker()
@@ -50,7 +50,7 @@ def record_exit(
         )
         if done:
             reservations.release_running(attempt.public_id)
-            knock_on_commit(connection.engine)
+            nudge_on_commit(connection.engine)
     if done:
         checkpoint("exit.after")
     return done

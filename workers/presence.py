@@ -1,21 +1,20 @@
-"""Who this process is: its worker row, its watcher, its heartbeat, and how many threads are at work."""
+"""Who this process is: its worker row, its watcher, its heartbeat, and its hands."""
 
 import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.db import close_old_connections
 
 from environments.models import Engine
-from jobs.dispatch import knock
 from workers import lifecycle
+from workers.hands import Hands, lay_down, take_on
 from workers.models import Worker
+from workers.runner import work
 from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
@@ -31,13 +30,15 @@ class Presence:
     worker: Worker
     watcher: Watcher
     heartbeats: "Heartbeats"
+    hands: Hands
 
 
 class Heartbeats:
-    """The thread that says that the worker lives, and renews its leases."""
+    """The thread that says that the worker lives, renews its leases, and has somebody look for what nobody told of."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, hands: Hands) -> None:
         self.worker = worker
+        self.hands = hands
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -57,6 +58,7 @@ class Heartbeats:
                     log.error("this worker was superseded or given up as lost: it stops")
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
+                self.hands.ask()  # a lease that has lapsed; knocks that were lost while the broker was away
             except Exception:
                 log.exception("heartbeat failed")
             finally:
@@ -64,8 +66,6 @@ class Heartbeats:
 
 
 _here: Presence | None = None
-_at_work = 0
-_at_work_lock = threading.Lock()
 
 
 def here() -> Presence | None:
@@ -73,15 +73,17 @@ def here() -> Presence | None:
     return _here
 
 
-def arrive(engine: Engine) -> Presence:
-    """Register this process as the engine's worker, begin to watch, and knock on the own door once."""
+def arrive(engine: Engine, threads: int) -> Presence:
+    """Register this process as the engine's worker, begin to watch, and look what there is; `threads` steps at once."""
     global _here
     worker = lifecycle.register(engine)
-    _here = Presence(engine, worker, Watcher(engine), Heartbeats(worker))
+    hands = Hands(threads, partial(work, engine, worker))
+    _here = Presence(engine, worker, Watcher(engine), Heartbeats(worker, hands), hands)
     lifecycle.heartbeat(worker)
     _here.heartbeats.start()
+    take_on(engine, hands)
     _here.watcher.start()
-    knock(engine)
+    hands.ask()
     return _here
 
 
@@ -96,23 +98,9 @@ def leave() -> None:
     global _here
     if _here is None:
         return
-    until = time.monotonic() + DRAIN_SECONDS
-    while _at_work and time.monotonic() < until:
-        time.sleep(0.05)
+    _here.hands.stop(DRAIN_SECONDS)
     _here.watcher.stop()
     _here.heartbeats.stop()
+    lay_down(_here.engine)
     lifecycle.stop(_here.worker)
     _here = None
-
-
-@contextmanager
-def busy() -> Iterator[None]:
-    """Count the calling thread as one that is at work."""
-    global _at_work
-    with _at_work_lock:
-        _at_work += 1
-    try:
-        yield
-    finally:
-        with _at_work_lock:
-            _at_work -= 1

@@ -1,12 +1,12 @@
 """What a knock does: claim steps and take jobs until there is nothing to do. One natural path, one room per step."""
 
 import logging
+from contextlib import suppress
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, close_old_connections
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed, StaleToken
 from environments.models import Engine
-from jobs.dispatch import knock
 from jobs.models import Attempt, AttemptStatus, Job
 from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
@@ -17,6 +17,8 @@ from workers.claims import LOST_TRIES, claim_step, give_back, load
 from workers.cleaning import NotClean, clean, hold_name
 from workers.collection import collect_and_settle
 from workers.engines import Connection, WrongEngine, connect
+from workers.hands import nudge
+from workers.lifecycle import at_work
 from workers.models import Worker
 from workers.sandbox.docker import EngineUnreachable
 from workers.scheduling import take
@@ -32,38 +34,54 @@ DATABASE_DOWN = (
 )  # nothing can be written about it; the lease lapses by itself
 
 
-def work(engine: Engine, worker: Worker) -> None:
-    """Do everything that there is to do on the engine now; returns when nothing is left or fits."""
+def work(engine: Engine, worker: Worker) -> bool:
+    """Find one thing to do on the engine and do it; False when there is nothing, or nothing that fits.
+
+    As soon as it is found somebody else is asked to look, so that one thing does not wait for another.
+    """
     try:
         link = connect(engine)
     except (EngineUnreachable, WrongEngine) as error:
         log.warning("engine %s: %s", engine.name, error)
-        return
-    while run := claim_step(link, worker) or _take(link, worker):
-        advance(run)
+        return False
+    run = claim_step(link, worker) or _take(link, worker)
+    if run is None:
+        return False
+    nudge(engine)
+    advance(run)
+    return True
 
 
 def advance(run: Run) -> None:
     """Carry one claimed attempt as far as it goes: to running, or from its end to clean."""
+    with at_work(run.lease):
+        _advance_or_give_back(run)
+
+
+def _advance_or_give_back(run: Run) -> None:
     try:
         _advance(run)
     except (StaleToken, Attempt.DoesNotExist) as error:
         log.info("attempt %s: dropped, %s", run.attempt.short_id, error)
         give_back(run)  # changes nothing when the step is somebody else's
+        nudge(run.connection.engine)  # whoever looked for its next step meanwhile found it held
     except EngineUnreachable as error:
         log.warning("attempt %s: the engine is silent, waiting: %s", run.attempt.short_id, error)
         give_back(run, after=PATIENCE)
     except NotClean as error:
         log.warning("attempt %s: leftover, %s", run.attempt.short_id, error)
         give_back(run, after=PATIENCE, leftover=str(error))
+    except DATABASE_DOWN as error:
+        log.warning("attempt %s: the database is silent: %s", run.attempt.short_id, error)
+        close_old_connections()
+        with suppress(*DATABASE_DOWN):  # else the lease lapses
+            give_back(run, after=PATIENCE)
 
 
 def _take(link: Connection, worker: Worker) -> Run | None:
     taken = take(link.engine, worker)
     if taken is None:
         return None
-    if taken.more:
-        knock(link.engine)  # another thread may take the next one beside this
     assert taken.attempt.lease is not None
     log.info(
         "job %s: taken, attempt %d on cores %s", taken.attempt.job, taken.attempt.number, taken.attempt.cores
@@ -115,18 +133,21 @@ def _begin(run: Run) -> bool:
 
 def _continue_with_pull(run: Run) -> None:
     """In the pull's own thread: pull, then go on as if the image had been there."""
-    try:
-        images.pull(run)
-    except EngineUnreachable as error:
-        log.warning("attempt %s: the engine went silent during a pull: %s", run.attempt.short_id, error)
-        give_back(run, after=PATIENCE)
-        return
-    except (AttemptFailed, Cancelled) as error:
-        reason, detail = ("cancelled", "") if isinstance(error, Cancelled) else (error.reason, error.detail)
-        if _end(run, Outcome(reason=reason, detail=detail)):
-            advance(run)
-        return
-    advance(load(run.attempt.pk, run.lease, run.connection))
+    with at_work(run.lease):
+        try:
+            images.pull(run)
+        except EngineUnreachable as error:
+            log.warning("attempt %s: the engine went silent during a pull: %s", run.attempt.short_id, error)
+            give_back(run, after=PATIENCE)
+            return
+        except (AttemptFailed, Cancelled) as error:
+            reason, detail = (
+                ("cancelled", "") if isinstance(error, Cancelled) else (error.reason, error.detail)
+            )
+            if _end(run, Outcome(reason=reason, detail=detail)):
+                advance(run)
+            return
+        advance(load(run.attempt.pk, run.lease, run.connection))
 
 
 def _end(run: Run, outcome: Outcome) -> bool:
@@ -158,6 +179,10 @@ def _give_up(run: Run) -> bool:
 def _finish(run: Run) -> None:
     """Steps 10 and 11, with patience for our own storage; an error of ours never loses a result silently."""
     try:
+        if (
+            run.attempt.step_tries >= STORE_TRIES
+        ):  # it cost the lives of workers: their errors are counted below
+            raise InfrastructureFailed("worker_lost_too_often", f"step collecting tried {STORE_TRIES} times")
         collect_and_settle(run)
     except (EngineUnreachable, StaleToken, *DATABASE_DOWN):
         raise

@@ -5,18 +5,16 @@ from celery import shared_task
 from environments.models import Engine
 from jobs import results, retention
 from workers import lifecycle, presence, reclaim, repair, sweep
-from workers.runner import work
 
 
 @shared_task(name="workers.knock", ignore_result=True)
 def knock(engine_id: int) -> None:
-    """There may be work on the engine: do what there is."""
+    """There may be work on the engine: have somebody look. The steps have threads of their own."""
     here = presence.here()
     if here is None or here.worker.engine_id != engine_id:
         raise RuntimeError(f"a knock for engine {engine_id} reached a process that is not its worker")
     here.watcher.poke()
-    with presence.busy():
-        work(here.engine, here.worker)
+    here.hands.ask()
 
 
 @shared_task(name="workers.sweep", ignore_result=True)
