@@ -3,8 +3,12 @@
 import logging
 import os
 import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
@@ -17,6 +21,9 @@ from jobs.models import Attempt
 from workers.models import LIVE, TRANSITIONS, Worker, WorkerStatus
 
 log = logging.getLogger(__name__)
+
+_at_work: Counter[UUID] = Counter()  # leases of the steps that threads of this process are at
+_at_work_lock = threading.Lock()
 
 
 def register(engine: Engine, *, version: str = "") -> Worker:
@@ -35,16 +42,32 @@ def register(engine: Engine, *, version: str = "") -> Worker:
     return worker
 
 
+@contextmanager
+def at_work(lease: UUID) -> Iterator[None]:
+    """While a thread is at the step of this lease, the heartbeat renews it; a step whose thread failed lapses."""
+    with _at_work_lock:
+        _at_work[lease] += 1
+    try:
+        yield
+    finally:
+        with _at_work_lock:
+            _at_work[lease] -= 1
+            if not _at_work[lease]:
+                del _at_work[lease]
+
+
 def heartbeat(worker: Worker) -> bool:
-    """Say that the worker lives and renew the leases of its steps. False: the row is no longer live; stop working."""
+    """Say that the worker lives and renew the leases of the steps that this process is at. False: the row is no longer
+    live; stop working."""
     alive = Worker.objects.filter(pk=worker.pk, status__in=sorted(LIVE)).update(heartbeat_at=ClockTimestamp())
     if not alive:
         return False
-    Attempt.objects.filter(
-        Q(step_deadline__isnull=True) | Q(step_deadline__gt=ClockTimestamp()),
-        lease_worker=worker.pk,
-        lease__isnull=False,
-    ).update(lease_until=ClockTimestamp() + lease_time())
+    if leases := list(_at_work):
+        Attempt.objects.filter(
+            Q(step_deadline__isnull=True) | Q(step_deadline__gt=ClockTimestamp()),
+            lease_worker=worker.pk,
+            lease__in=leases,
+        ).update(lease_until=ClockTimestamp() + lease_time())
     Engine.objects.filter(pk=worker.engine_id).update(worker_seen_at=ClockTimestamp())
     return True
 
