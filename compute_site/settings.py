@@ -1,9 +1,11 @@
 """Settings, all from the environment (see .env.example). Nothing here needs a running service to import."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 
 from compute_site.schedule import BEAT_SCHEDULE, SITE_QUEUE
 
@@ -14,12 +16,18 @@ if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
 
 # The site itself
-SITE_ID = env.str("SITE_ID", default="local")  # [a-z0-9]{1,12}: labels, container names, cgroups
+SITE_ID = env.str("SITE_ID", default="local")  # in labels and in names of containers, folders and cgroups
+if not re.fullmatch("[a-z0-9]{1,12}", SITE_ID):
+    raise ImproperlyConfigured(f"SITE_ID is {SITE_ID!r}; use 1 to 12 lower-case letters and digits.")
 STATE_DIR = Path(env.str("STATE_DIR", default=str(BASE_DIR / "var" / "state")))  # workspaces of running jobs
 DATA_DIR = Path(env.str("DATA_DIR", default=str(BASE_DIR / "var" / "data")))  # stored outputs
 LAUNCHER = env.str("LAUNCHER", default=str(BASE_DIR / "var" / "launcher"))  # static PID 1 of every container
 SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:1")
 UID_RANGE = (env.int("UID_FIRST", default=2_000_000_000), env.int("UID_COUNT", default=65_536))
+if not (UID_RANGE[0] >= 1000 and UID_RANGE[1] >= 1 and sum(UID_RANGE) < 2**32):
+    raise ImproperlyConfigured(
+        f"UID_FIRST and UID_COUNT are {UID_RANGE}; jobs need numbers from 1000 to below 2^32."
+    )
 DOCKER_HOST = env.str("DOCKER_HOST", default="unix:///var/run/docker.sock")
 LOG_CAP_BYTES = env.int("LOG_CAP_BYTES", default=16 * 1024 * 1024)  # per stream
 WORKER_TTL_SECONDS = env.int("WORKER_TTL_SECONDS", default=15)  # silent for longer = lost
@@ -144,7 +152,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
-CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: the schedule is static, there is nothing to keep in a file
+CELERY_BEAT_SCHEDULER = (
+    "celery.beat:Scheduler"  # in memory: the schedule is static, there is nothing to keep in a file
+)
 
 # REST
 REST_FRAMEWORK = {
