@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from environments.models import Tier
 
 MAX_ARGUMENTS = 256
-MAX_ARGUMENT_BYTES = 128 * 1024
+MAX_ARGUMENT_BYTES = 64 * 1024  # the sandbox takes more: the image may have an entrypoint of its own
 MAX_VARIABLES = 128
 MAX_VARIABLE_BYTES = 32 * 1024
 MAX_VARIABLES_BYTES = 64 * 1024

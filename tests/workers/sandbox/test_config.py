@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from compute_site.core.errors import ExecutionFailed
+from jobs import spec_fields
 from tests.workers.sandbox.conftest import made_spec
 from workers.sandbox import config, variables
 from workers.sandbox.facts import EngineFacts, ImageFacts
@@ -244,3 +245,14 @@ def test_what_runs_follows_dockers_rule(
     entrypoint: tuple[str, ...], command: tuple[str, ...], argv: tuple[str, ...]
 ) -> None:
     assert final_argv(("/e",), ("c",), entrypoint, command) == argv
+
+
+def test_what_admission_lets_through_the_sandbox_takes() -> None:
+    """Both know the limits, so that neither trusts the other; a job must not be admitted and then refused for them."""
+    assert spec_fields.VARIABLES_REFUSED == variables.REFUSED_OF_CLIENTS
+    assert spec_fields.VARIABLES_RESERVED == variables.RESERVED
+    assert spec_fields.VARIABLE.pattern == variables.NAME.pattern
+    assert spec_fields.MAX_VARIABLES <= variables.MAX_COUNT
+    assert spec_fields.MAX_VARIABLE_BYTES <= variables.MAX_VALUE
+    assert spec_fields.MAX_VARIABLES_BYTES <= variables.MAX_TOTAL
+    assert spec_fields.MAX_ARGUMENT_BYTES <= config.MAX_ARGUMENTS - 4096
