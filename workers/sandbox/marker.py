@@ -33,11 +33,6 @@ class Marker:
     system_us: int
     max_rss_kib: int
 
-    @property
-    def same_boot(self) -> bool:
-        """False when the machine restarted in between, or one of the two boot ids could not be read."""
-        return bool(self.boot_id_start) and self.boot_id_start == self.boot_id_end
-
     def agrees(self, exit_code: int | None) -> bool:
         """Whether the launcher's own exit code (as the engine reports it) is the one that goes with this marker."""
         if self.deadline:

@@ -29,8 +29,3 @@ def traces(*, site: str, mode: Mode, client: EngineClient, state_dir: str) -> li
     if mode == "archive":
         return volume_archive.traces(client, site)
     return volume_shared.traces(state_dir, site)
-
-
-def strays(*, site: str, mode: Mode, client: EngineClient, state_dir: str) -> list[str]:
-    """Names of the workspaces that exist on the engine, each once, however little of them is left."""
-    return sorted({trace.name for trace in traces(site=site, mode=mode, client=client, state_dir=state_dir)})
