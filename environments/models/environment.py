@@ -74,7 +74,9 @@ class Environment(EditedModel):
     max_queue_wait = models.PositiveIntegerField(
         null=True, blank=True, help_text="Longest wait in the queue in seconds; empty = no limit."
     )
-    enable_network = models.BooleanField(default=False, help_text="Whether jobs may reach the network.")
+    enable_network = models.BooleanField(
+        default=False, help_text="Whether jobs may reach the network; not available yet."
+    )
 
     class Meta:
         ordering = ["engine", "slug"]
@@ -120,6 +122,10 @@ class Environment(EditedModel):
             and not Environment.objects.filter(pk=self.pk, engine_id=self.engine_id).exists()
         ):
             errors["engine"] = "An environment stays on its engine; make a new one there and retire this one."
+        if (
+            self.enable_network
+        ):  # no sandbox grants one: better no environment than a promise that is not kept
+            errors["enable_network"] = "Found on; jobs with a network are not available yet: leave it off."
         if errors:
             raise ValidationError(errors)
 

@@ -193,12 +193,12 @@ class TestChange:
     def test_everything_can_change(self, browser, environment):
         changes = {
             "cores": "2-5", "description": "now larger", "ram.total": 4096, "ram.max": 1024, "cpu.free_total": "",
-            "price_lists-0-prices": "ram 0.5", "enable_network": "on",
+            "price_lists-0-prices": "ram 0.5", "max_jobs": "7",
         }  # fmt: skip
         response = self.save(browser, environment, changes)
         assert response.status_code == 302, errors(response)
         environment.refresh_from_db()
-        assert (environment.description, environment.enable_network) == ("now larger", True)
+        assert (environment.description, environment.max_jobs) == ("now larger", 7)
         assert set(environment.cores.values_list("index", flat=True)) == {2, 3, 4, 5}
         assert environment.resources.values_list("total", "max").get(slug="ram") == (4096, 1024)
         assert list(Price.objects.values_list("resource__slug", flat=True)) == ["ram"]
