@@ -110,7 +110,7 @@ def _check_account(account: Account, queued: int) -> None:
 
 def _find_environment(name: str) -> Environment:
     engine, slash, slug = name.partition("/")
-    rows = Environment.objects.select_related("engine", "free_tier")
+    rows = Environment.objects.select_related("engine__host", "free_tier")
     rows = rows.filter(engine__name=engine, slug=slug) if slash else rows.filter(public_id=engine)
     environment = rows.first()
     if environment is None or environment.state == EnvironmentState.RETIRED:
@@ -124,6 +124,9 @@ def _find_environment(name: str) -> Environment:
     if environment.engine.state != EngineState.ACTIVE:
         text = f"The engine of this environment is {environment.engine.state}: it takes no new jobs."
         raise NotAdmitted(text, field="environment", code="engine_not_active")
+    if environment.host.declared_gone_at is not None:
+        text = "The machine of this environment is gone: it takes no new jobs."
+        raise NotAdmitted(text, field="environment", code="host_gone")
     return environment
 
 

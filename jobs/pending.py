@@ -17,7 +17,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     """What a queued job waits for, in words (`needs 2 cpu, 1 free; third in line`); None when it is not queued.
 
-    `job` comes with its environment and engine. Reads the use of its environment and its place in the queue.
+    `job` comes with its environment, engine and host. Reads the use of its environment and its place in the queue.
     """
     if job.status != JobStatus.QUEUED:
         return None
@@ -25,6 +25,8 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     if job.not_before is not None and job.not_before > now:
         return f"retry after {_time(job.not_before)}"
     reasons = [*engine_reasons(job.environment.engine, now), *_full_house(job), *_shortages(job)]
+    if job.environment.host.declared_gone_at is not None:
+        reasons.insert(0, f"host {job.environment.host} is gone: nothing starts there any more")
     if job.environment.state == EnvironmentState.RETIRED:
         reasons.insert(0, f"environment {job.environment} is retired")
     place = queue_place(job, now)

@@ -102,7 +102,7 @@ class JobOne(RetrieveModelMixin, GenericAPIView):
     def get_queryset(self) -> QuerySet[Job]:
         return (
             own_jobs(self.request)
-            .select_related("account", "environment__engine")
+            .select_related("account", "environment__engine__host")
             .prefetch_related("attempts__engine")
         )
 

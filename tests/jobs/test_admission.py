@@ -9,6 +9,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
+from environments.editing import declare_gone
 from environments.models import FreeTier, PriceList
 from jobs.admission import admit
 from jobs.models import IdempotencyKey, Job, JobEvent
@@ -93,6 +94,11 @@ def test_only_an_active_engine_takes_jobs(site: Site, user, account, state):
     site.engine.state = state
     site.engine.save()
     assert refused(NotAdmitted, user).code == "engine_not_active"
+
+
+def test_a_host_that_is_gone_takes_no_jobs(site: Site, user, account):
+    declare_gone(site.host, "olga")
+    assert refused(NotAdmitted, user).code == "host_gone"
 
 
 def test_a_tier_that_is_not_offered_is_refused(site: Site, user, account):

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from compute_site.core.db import database_now
+from environments.editing import declare_gone
 from jobs.models import Job
 from jobs.outcome import Outcome
 from jobs.pending import ordinal, pending_reason
@@ -62,6 +63,12 @@ def test_the_engine_keeps_it_waiting(site, user, account):
     engine.state, engine.worker_seen_at = "active", database_now() - timedelta(days=1)
     engine.save()
     assert reason(job) == "no live worker for engine local; first in line"
+
+
+def test_a_host_that_is_gone_is_told(site, user, account):
+    job = submit(user)
+    declare_gone(site.host, "olga")
+    assert reason(job) == "host host-local is gone: nothing starts there any more; first in line"
 
 
 @pytest.mark.parametrize(
