@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, StaleToken
@@ -22,6 +22,8 @@ from workers.sandbox import cgroup, config, readback
 from workers.sandbox.docker import ImageFacts, NameTaken
 from workers.sandbox.spec import Spec, final_argv
 from workers.sandbox.workspace import Workspace
+
+CANCELLED = Job.objects.filter(pk=OuterRef("job_id"), cancel_requested_at__isnull=False)
 
 
 class Cancelled(Exception):
@@ -128,7 +130,7 @@ def _allow(run: Run, raw: dict[str, Any]) -> None:
         run.attempt,
         AttemptStatus.STARTING,
         lease=run.lease,
-        guard=Q(job__cancel_requested_at__isnull=True),
+        guard=Q(~Exists(CANCELLED)),
         effective=readback.effective(raw),
     )
     if not allowed:
@@ -145,14 +147,13 @@ def _start(run: Run, seen: str) -> None:
         run.connection.client.start(run.attempt.container_id)
     checkpoint("start.after")
     with transaction.atomic():
-        now = ClockTimestamp()
-        moved = move_attempt(
+        now, job = ClockTimestamp(), run.job.pk
+        # The job's row first, as everywhere: the watcher may be recording the exit of a quick one at this moment.
+        moved = move_job(job, JobStatus.RUNNING, attempt_id=run.attempt.pk, phase="", started_at=now)
+        if not moved or not move_attempt(
             run.attempt, AttemptStatus.RUNNING, lease=run.lease, let_go=True, started_at=now, step_tries=0
-        )
-        if moved:
-            move_job(run.job.pk, JobStatus.RUNNING, attempt_id=run.attempt.pk, phase="", started_at=now)
-    if not moved:  # its exit was recorded before we came to write that it runs
-        raise StaleToken("it has ended already")
+        ):  # its exit was recorded before we came to write that it runs
+            raise StaleToken("it has ended already")
     checkpoint("running.after")
 
 

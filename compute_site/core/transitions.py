@@ -28,4 +28,7 @@ def move(
             raise ValueError(f"{model.__name__}: no transition from {sorted(wanted - allowed)} to {to}")
         allowed = wanted
     rows = model._default_manager.filter(guard or models.Q(), pk=pk, status__in=allowed)
+    if rows.query.count_active_tables() > 1:
+        # Through a join Django selects the keys first: whoever changed the row while we waited would go unnoticed.
+        raise ValueError(f"{model.__name__}: a guard on another table has to be an Exists, not a join")
     return rows.update(status=to, **fields) == 1
