@@ -104,13 +104,15 @@ def fault_site(
 ) -> Iterator[FaultSite]:
     """One site for a module; its rows are committed, since the workers must see them, and gone afterwards."""
     with django_db_blocker.unblock():
-        user = make_user("ada")
-        make_account("ada's", user)
-        site = FaultSite(client_of(user), needed("DOCKER_HOST"), needed("TOOLS_IMAGE"), zygote, folder)
-        site.probed = session_probes
-        yield site
-        call_command("flush", interactive=False, verbosity=0)
-        connections.close_all()
+        try:
+            user = make_user("ada")
+            make_account("ada's", user)
+            site = FaultSite(client_of(user), needed("DOCKER_HOST"), needed("TOOLS_IMAGE"), zygote, folder)
+            site.probed = session_probes
+            yield site
+        finally:
+            call_command("flush", interactive=False, verbosity=0)
+            connections.close_all()
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from celery import current_app
 from django.conf import settings
 from django.db import close_old_connections
+from django.db.models import QuerySet
 from rest_framework.test import APIClient
 
 from compute_site.core.models import save_clean
@@ -181,7 +183,7 @@ class FaultSite:
         for job in jobs:
             self.wait_final(job, seconds)
             left = Attempt.objects.filter(job=job, cleaned_at__isnull=True)
-            eventually(lambda left=left: not left.exists(), seconds, words=f"job {job} is cleaned")
+            eventually(partial(_none, left), seconds, words=f"job {job} is cleaned")
 
     def _wait(self, job: Job, right: Callable[[Job], bool], seconds: float, words: str) -> Job:
         def look() -> Job | None:
@@ -218,7 +220,8 @@ class FaultSite:
     def flush_broker(self) -> None:
         """What a restart of Valkey without persistence does: every message is gone."""
         with current_app.connection_for_write() as connection:
-            connection.default_channel.client.flushdb()
+            channel: Any = connection.default_channel
+            channel.client.flushdb()
 
     # -- the end
 
@@ -231,3 +234,7 @@ class FaultSite:
             disconnect(place.engine)
             Engine.objects.filter(pk=place.engine.pk).update(state=EngineState.DISABLED)
         self.places.clear()
+
+
+def _none(rows: QuerySet[Any]) -> bool:
+    return not rows.exists()

@@ -3,12 +3,13 @@
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from django.db import connection
 
-from jobs.models import Artifact, AttemptStatus
+from jobs.models import Artifact, AttemptStatus, Job
 from tests.faults.observing import Starts
-from tests.faults.processes import eventually
+from tests.faults.processes import WorkerProcess, eventually
 from tests.faults.site import FaultSite, Place
 from workers.checkpoint import POINTS
 from workers.models import Worker
@@ -108,7 +109,7 @@ def test_a_job_that_costs_its_worker_s_life_each_time_ends_and_others_go_on(site
     killed = 0
     while job.status != "failed":
         worker = site.worker(poisoned, stop_at="create.before")
-        eventually(lambda worker=worker: worker.dead or site.if_in(job, "failed"), 60)
+        eventually(partial(dead_or_done, site, worker, job))
         if worker.dead:
             killed += 1
         assert killed <= 3
@@ -119,6 +120,10 @@ def test_a_job_that_costs_its_worker_s_life_each_time_ends_and_others_go_on(site
     site.worker(poisoned)
     site.wait_clean(job, beside, after)
     assert site.detail(after)["end_reason"] == site.detail(beside)["end_reason"] == "succeeded"
+
+
+def dead_or_done(site: FaultSite, worker: WorkerProcess, job: Job) -> bool:
+    return worker.dead or site.if_in(job, "failed") is not None
 
 
 def test_a_frozen_worker_is_superseded_and_its_late_writes_change_nothing(site: FaultSite) -> None:

@@ -73,15 +73,16 @@ def used(url: str) -> Iterator[None]:
     """Celery in this process speaks to `url`."""
     before = current_app.conf.broker_url
     try:
-        current_app.conf.broker_url = url
-        current_app.set_current()
-        current_app.amqp._producer_pool = None
-        current_app._pool = None
+        switch(url)
         yield
     finally:
-        current_app.conf.broker_url = before
-        current_app.amqp._producer_pool = None
-        current_app._pool = None
+        switch(before)
+
+
+def switch(url: str) -> None:
+    """The pools of connections belong to the broker before."""
+    current_app.conf.update(broker_url=url)
+    vars(current_app.amqp)["_producer_pool"] = vars(current_app)["_pool"] = None
 
 
 def test_a_job_submitted_while_the_broker_is_down_runs_when_it_is_back(

@@ -4,6 +4,7 @@ import hashlib
 import signal
 import subprocess
 import sys
+from typing import Any
 
 from django.db import connection
 
@@ -43,15 +44,15 @@ def test_one_job_from_submit_to_result(site: FaultSite) -> None:
     assert 0 < found["run_seconds"] < 30
     assert found["refused_outputs"] == []
     assert site.log(job).content == "café\n".encode()
-    answer = site.log(job, "stderr")
-    assert (answer.content, answer["X-Log-Complete"]) == (b"to stderr\n", "true")
+    errors = site.log(job, "stderr")
+    assert (errors.content, errors["X-Log-Complete"]) == (b"to stderr\n", "true")
     assert site.events(job) == ["queued", "preparing", "running", "collecting", "succeeded"]
 
     content = bytes(range(256)) * 100
     artifacts = {row["path"]: row for row in site.api.get(f"/api/v1/jobs/{job.public_id}/artifacts").json()}
     assert set(artifacts) == {"result.json", "deep/er/model.bin"}
     assert artifacts["deep/er/model.bin"]["sha256"] == hashlib.sha256(content).hexdigest()
-    answer = site.api.get(f"/api/v1/jobs/{job.public_id}/artifacts/deep/er/model.bin")
+    answer: Any = site.api.get(f"/api/v1/jobs/{job.public_id}/artifacts/deep/er/model.bin")
     assert b"".join(answer.streaming_content) == content
     assert {row["path"] for row in found["manifest"]["files"]} == set(artifacts)
     reservation = Reservation.objects.get(holder=site.attempt(job).public_id)

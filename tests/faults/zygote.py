@@ -50,7 +50,7 @@ def become_worker(order: dict[str, Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for name, value in order["settings"].items():
             setattr(settings, name, value)
-        current_app.conf.broker_url = settings.CELERY_BROKER_URL
+        current_app.conf.update(broker_url=settings.CELERY_BROKER_URL)
         checkpoint.arm(order["stop_at"])
         call_command("engine_worker", order["engine"])
     except SystemExit as end:
