@@ -22,7 +22,7 @@ if not re.fullmatch("[a-z0-9]{1,12}", SITE_ID):
 STATE_DIR = Path(env.str("STATE_DIR", default=str(BASE_DIR / "var" / "state")))  # workspaces of running jobs
 DATA_DIR = Path(env.str("DATA_DIR", default=str(BASE_DIR / "var" / "data")))  # stored outputs
 LAUNCHER = env.str("LAUNCHER", default=str(BASE_DIR / "var" / "launcher"))  # static PID 1 of every container
-SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:1")
+SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:latest")
 UID_RANGE = (env.int("UID_FIRST", default=2_000_000_000), env.int("UID_COUNT", default=65_536))
 if not (UID_RANGE[0] >= 1000 and UID_RANGE[1] >= 1 and sum(UID_RANGE) < 2**32):
     raise ImproperlyConfigured(

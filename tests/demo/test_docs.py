@@ -1,6 +1,8 @@
 """What the documents list is what the code has: settings, states, end reasons, words, paths."""
 
+import ast
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,32 @@ def test_every_setting_is_in_the_example_and_no_other():
 def test_every_setting_is_in_the_operations_table():
     table = section(read("docs/operations.md"), "Settings")
     assert {row[0] for row in rows(table)} == settings_read()
+
+
+def defaults_read() -> dict[str, str]:
+    """The defaults of the settings as one writes them in an environment; those that are computed are left out."""
+    calls = [
+        node for node in ast.walk(ast.parse(read("compute_site/settings.py"))) if isinstance(node, ast.Call)
+    ]
+    found = {}
+    for call in calls:
+        default = {keyword.arg: keyword.value for keyword in call.keywords}.get("default")
+        if default is not None and ast.unparse(call.func).startswith("env."):
+            with suppress(NameError):
+                value = eval(ast.unparse(default), {"__builtins__": {}})
+                found[ast.literal_eval(call.args[0])] = (
+                    ",".join(value) if isinstance(value, list) else str(value)
+                )
+    return found
+
+
+def test_the_defaults_in_the_operations_table_are_the_code_s():
+    table = {row[0]: row[1] for row in rows(section(read("docs/operations.md"), "Settings"))}
+    words = {"SECRET_KEY": "insecure", "CSRF_TRUSTED_ORIGINS": "empty", "STATIC_ROOT": "none"}
+    real = defaults_read()
+    assert len(real) > 20
+    for name, value in real.items():
+        assert table[name] == words.get(name, value.lower() if value in ("True", "False") else value), name
 
 
 @pytest.mark.parametrize("machine", MACHINES)
