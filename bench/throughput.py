@@ -208,11 +208,12 @@ def _left() -> int:
 
 def _finished(job: str) -> float | None:
     """When the job ended, in seconds since the epoch. Raises when it did not end well."""
-    end, status = _row(
-        "SELECT extract(epoch FROM finished_at), status FROM jobs_job WHERE public_id = %s", job
+    end, status, *why = _row(
+        "SELECT extract(epoch FROM finished_at), status, end_reason, end_detail FROM jobs_job WHERE public_id = %s",
+        job,
     )
     if end is not None and status != "succeeded":
-        raise RuntimeError(f"job {job} {status}")
+        raise RuntimeError(f"job {job} {status}: {' '.join(why)}")
     return None if end is None else float(end)
 
 

@@ -12,9 +12,6 @@ def run_worker(name: str, queues: Sequence[str], *, threads: int, loglevel: str)
     """Run a Celery worker in this process until it is told to stop; returns its exit status."""
     # Messages are JSON knocks with a number in them, and root is what mounts a disk for each job.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    for queue in queues:
-        # A knock may be lost: keeping each in the broker until it is acknowledged was most of what a message cost.
-        current_app.amqp.queues[queue].no_ack = True
     worker = current_app.Worker(
         hostname=f"{name}@{socket.gethostname()}",
         queues=list(queues),
