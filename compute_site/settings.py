@@ -119,7 +119,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024
 DATABASES: dict[str, Any] = {
     "default": env.db_url("DATABASE_URL", default="postgres://compute_site@localhost/compute_site")
 }
-DATABASES["default"].update(CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=False)
+# Each is tried before it is lent (0.1 ms): after a restart of the database no request pays for a connection that is dead.
+DATABASES["default"].update(CONN_MAX_AGE=0, CONN_HEALTH_CHECKS=True)
 DATABASES["default"].setdefault("OPTIONS", {})
 DATABASES["default"]["OPTIONS"].update(
     pool={
