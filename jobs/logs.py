@@ -69,11 +69,8 @@ def read_log(attempt: Attempt, stream: str, after: int = 0, limit: int = 1 << 20
 
 def bytes_cut(attempt: Attempt, stream: str) -> int:
     """How many bytes of the stream were cut at the cap, by the launcher's count; 0 while it is not known."""
-    facts = attempt.exit_facts
-    for source in (facts, facts.get("marker") or {}):
-        if isinstance(count := source.get(f"{stream}_cut"), int):
-            return count
-    return 0
+    marker = attempt.exit_facts.get("marker") or {}
+    return int(marker.get(f"{stream}_cut", 0))
 
 
 def _insert(attempt: Attempt, stream: str, offset: int, data: bytes) -> bool:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.db import database_now
 from jobs.admission import admit
 from jobs.api.pagination import EventPages, JobPages
 from jobs.api.requests import JobRequest
@@ -90,7 +91,8 @@ class JobList(ListModelMixin, GenericAPIView):
         headers = {"Location": f"/api/v1/jobs/{job.public_id}"}
         if replayed:
             headers["Idempotent-Replayed"] = "true"
-        return Response(JobAdmitted(job).data, status=201, headers=headers)
+        now = database_now() if replayed else job.created_at
+        return Response(JobAdmitted(job, context={"now": now}).data, status=201, headers=headers)
 
 
 class JobOne(RetrieveModelMixin, GenericAPIView):

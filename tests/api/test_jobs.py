@@ -1,13 +1,16 @@
 """Submitting, reading and cancelling jobs over REST."""
 
 import hashlib
+from datetime import timedelta
 from io import BytesIO
 from urllib.parse import quote
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
+from django.utils import timezone
 
+from compute_site.core.db import database_now
 from jobs.cancellation import cancel
 from jobs.logs import append_log
 from jobs.models import Job
@@ -64,6 +67,19 @@ def test_submit_read_cancel(site, client_api, account):
             "cancelled",
         )
     assert cancelled.json()["pending_reason"] is None
+
+
+def test_a_wrong_clock_of_ours_does_not_make_a_worker_dead(site, client_api, monkeypatch):
+    site.engine.worker_seen_at = database_now()
+    site.engine.save()
+    monkeypatch.setattr(timezone, "now", lambda: database_now() + timedelta(hours=1))
+    for _ in range(2):  # admitted, then replayed
+        response = client_api.post("/api/v1/jobs", GOOD, headers={"Idempotency-Key": "k"})
+        assert response.json()["pending_reason"] is None
+    site.engine.worker_seen_at = database_now() - timedelta(hours=1)
+    site.engine.save()
+    response = client_api.post("/api/v1/jobs", GOOD, headers={"Idempotency-Key": "k"})
+    assert response.json()["pending_reason"] == "no live worker for engine local"
 
 
 def test_an_engine_that_is_down_queues_the_job_and_says_so(site, client_api):
