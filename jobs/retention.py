@@ -15,10 +15,10 @@ from jobs.transitions import record_event
 def expire_queued(*, now: datetime | None = None, limit: int = 500) -> int:
     """Queued jobs whose wait is over → expired. Returns how many. Jobs that somebody else holds are left for later."""
     now = now or database_now()
-    due = Job.objects.filter(status=JobStatus.QUEUED, queue_expires_at__lte=now).order_by("queue_expires_at")
-    keys = list(due.values_list("pk", flat=True)[:limit])
+    due = Job.objects.filter(status=JobStatus.QUEUED, queue_expires_at__lte=now)
+    keys = list(due.order_by("queue_expires_at").values_list("pk", flat=True)[:limit])
     with transaction.atomic():
-        jobs = lock(Job.objects.filter(pk__in=keys, status=JobStatus.QUEUED), skip_locked=True)
+        jobs = lock(due.filter(pk__in=keys), skip_locked=True)  # those still due: one may have been queued anew
         return sum(end_job(job, "expired_in_queue") for job in jobs)
 
 

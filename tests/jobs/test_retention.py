@@ -8,7 +8,9 @@ from pathlib import Path
 
 from django.core.files.storage import default_storage
 
+from compute_site.core import db
 from compute_site.core.db import database_now
+from jobs import retention
 from jobs.logs import append_log, read_log
 from jobs.models import Artifact, Job, LogChunk
 from jobs.outcome import Outcome, StoredFile
@@ -78,3 +80,18 @@ def test_a_job_that_is_not_final_keeps_everything(site, user, account):
     append_log(attempt, "stdout", 0, b"log")
     assert not purge(attempt.job)
     assert read_log(attempt, "stdout") == (b"log", 3)
+
+
+def test_a_job_that_was_queued_anew_while_it_was_looked_for_does_not_expire(site, user, account, monkeypatch):
+    """Between the look and the lock it ran, failed by our fault, and waits again with all its time."""
+    job = submit(user, max_queue_wait=60)
+    real = db.lock
+
+    def queued_anew(rows, **options):
+        Job.objects.filter(pk=job.pk).update(queue_expires_at=job.created_at + timedelta(seconds=120))
+        return real(rows, **options)
+
+    monkeypatch.setattr(retention, "lock", queued_anew)
+    assert expire_queued(now=job.created_at + timedelta(seconds=60)) == 0
+    job.refresh_from_db()
+    assert job.status == "queued"
