@@ -48,6 +48,8 @@ def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:
     files = [StoredFile(file.path, file.size, file.sha256) for file in outputs.files]
     refused = [{"path": item.path, "reason": item.reason} for item in outputs.refused]
     result, result_fault = _result(kept.get(RESULT))
+    if any(file.path == RESULT and file.size > RESULT_BYTES for file in outputs.files):
+        result_fault = f"larger than {RESULT_BYTES} bytes: it is kept as a file, and is no result"
     if result_fault:
         refused.append({"path": RESULT, "reason": result_fault})
     refused += _counted(outputs)

@@ -144,10 +144,20 @@ def _continue_with_pull(run: Run) -> None:
             reason, detail = (
                 ("cancelled", "") if isinstance(error, Cancelled) else (error.reason, error.detail)
             )
-            if _end(run, Outcome(reason=reason, detail=detail)):
-                advance(run)
+            _end_and_clean(run, Outcome(reason=reason, detail=detail))
+            return
+        except (StaleToken, *DATABASE_DOWN):
+            raise
+        except Exception as error:
+            log.exception("attempt %s: its pull failed by a fault of ours", run.attempt.short_id)
+            _end_and_clean(run, Outcome(reason="internal_error", detail=f"{type(error).__name__}: {error}"))
             return
         advance(load(run.attempt.pk, run.lease, run.connection))
+
+
+def _end_and_clean(run: Run, outcome: Outcome) -> None:
+    if _end(run, outcome):
+        advance(run)
 
 
 def _end(run: Run, outcome: Outcome) -> bool:

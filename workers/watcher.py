@@ -7,6 +7,8 @@ has to be done then is done by whoever hears the knock.
 import logging
 import queue
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,7 +16,7 @@ from time import monotonic
 from uuid import UUID
 
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import InfrastructureFailed
@@ -114,7 +116,8 @@ class Watcher:
             return
         link = connect(self.engine)
         for attempt in running:
-            self._look_at(link, attempt)
+            with _apart(attempt):
+                self._look_at(link, attempt)
         if monotonic() >= self._compare_at:
             self._compare_at = monotonic() + COMPARE
             compare(link)
@@ -176,11 +179,23 @@ def compare(link: Connection) -> None:
         container = listed.get(attempt.container_id)
         if container is not None and container.status not in ENDED:
             continue
-        facts = link.client.inspect(attempt.container_id)
-        if facts is not None and facts.status in ENDED:
-            record_exit(link, attempt, facts)
-        elif facts is None and attempt.status == AttemptStatus.RUNNING:
-            _vanished(link, attempt)
+        with _apart(attempt):
+            facts = link.client.inspect(attempt.container_id)
+            if facts is not None and facts.status in ENDED:
+                record_exit(link, attempt, facts)
+            elif facts is None and attempt.status == AttemptStatus.RUNNING:
+                _vanished(link, attempt)
+
+
+@contextmanager
+def _apart(attempt: Attempt) -> Iterator[None]:
+    """What goes wrong with one attempt keeps no other from being watched. The engine's or database's silence does."""
+    try:
+        yield
+    except (EngineUnreachable, OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception("attempt %s: not watched at this turn", attempt.short_id)
 
 
 def _vanished(link: Connection, attempt: Attempt) -> None:
