@@ -41,10 +41,10 @@ def needed(name: str) -> str:
     return value
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = str(Path(__file__).parent)
+def mark(items: list[pytest.Item], folder: Path) -> None:
+    """The tests of `folder` need an engine and a database whose rows the workers see."""
     for item in items:
-        if str(item.path).startswith(here):
+        if item.path.is_relative_to(folder):
             item.add_marker(pytest.mark.engine)
             item.add_marker(pytest.mark.django_db(transaction=True))
 
@@ -154,3 +154,15 @@ def assert_nothing_left(site: FaultSite) -> None:
     for place in site.places:
         assert connect(place.engine).traces() == []
     assert cgroup.existing(SITE_ID) == set()
+
+
+__all__ = [
+    "_django_db_marker",
+    "fault_site",
+    "folder",
+    "own_settings",
+    "session_probes",
+    "site",
+    "stored_in_a_folder_of_its_own",
+    "zygote",
+]

@@ -20,7 +20,7 @@ from environments.editing import declare_gone
 from environments.models import Engine
 from jobs.cancellation import cancel
 from jobs.models import JobEvent
-from tests.faults.conftest import SITE_ID
+from tests.faults.fixtures import SITE_ID
 from tests.faults.observing import Starts
 from tests.faults.processes import eventually
 from tests.faults.site import FaultSite
@@ -108,16 +108,24 @@ def test_a_job_submitted_while_the_broker_is_down_runs_when_it_is_back(
 
 @pytest.fixture(scope="module")
 def own_engine(fault_site: FaultSite) -> Iterator[PrivateEngine]:
+    with private_engine() as engine:
+        yield engine
+
+
+@contextmanager
+def private_engine() -> Iterator[PrivateEngine]:
     """An engine that a test may stop, with the site's images."""
     provide_programs()
     folder = Path(tempfile.mkdtemp(prefix="cs-"))
     engine = PrivateEngine(folder / "docker", SITE_ID, sockets=folder)
     engine.start()
-    image.build(engine.docker_host, settings.SANDBOX_IMAGE)
-    image.build(engine.docker_host, TOOLS, tools=True)
-    yield engine
-    engine.stop()
-    shutil.rmtree(folder)
+    try:
+        image.build(engine.docker_host, settings.SANDBOX_IMAGE)
+        image.build(engine.docker_host, TOOLS, tools=True)
+        yield engine
+    finally:
+        engine.stop()
+        shutil.rmtree(folder)
 
 
 def test_a_container_survives_a_restart_of_its_engine(site: FaultSite, own_engine: PrivateEngine) -> None:

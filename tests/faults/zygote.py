@@ -5,6 +5,8 @@ parent, and its workers die with it.
 """
 
 import ctypes
+import gc
+import importlib
 import json
 import os
 import signal
@@ -18,6 +20,7 @@ django.setup()
 
 from celery import current_app  # noqa: E402
 from django.conf import settings  # noqa: E402
+from django.core.checks import run_checks  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 
 import workers.tasks  # noqa: E402, F401
@@ -29,12 +32,28 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Fork a worker for each order until there are no more."""
     die_with_parent()
+    preload()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead vanish by themselves
     for line in iter(sys.stdin.readline, ""):
         pid = os.fork()
         if pid == 0:
             become_worker(json.loads(line))
         print(pid, flush=True)
+
+
+def preload() -> None:
+    """What a worker would import and check when it starts, once for all of them; opens nothing."""
+    for name in (
+        "celery.apps.worker",
+        "celery.worker.consumer",
+        "celery.concurrency.thread",
+        "kombu.transport.redis",
+    ):
+        importlib.import_module(name)
+    current_app.finalize()
+    current_app.loader.import_default_modules()
+    run_checks()
+    gc.freeze()
 
 
 def become_worker(order: dict[str, Any]) -> None:
