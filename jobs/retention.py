@@ -4,8 +4,10 @@ import time
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from compute_site.core.db import database_now, lock, lock_one
+from environments.models import EnvironmentState
 from jobs.endings import end_job
 from jobs.models import Artifact, Job, JobStatus, LogChunk
 from jobs.results import GRACE_SECONDS, remove_unreferenced
@@ -13,13 +15,23 @@ from jobs.transitions import record_event
 
 
 def expire_queued(*, now: datetime | None = None, limit: int = 500) -> int:
-    """Queued jobs whose wait is over → expired. Returns how many. Jobs that somebody else holds are left for later."""
+    """Queued jobs whose wait is over, or whose environment was retired, so that it never ends → expired.
+
+    Returns how many. Jobs that somebody else holds are left for later.
+    """
     now = now or database_now()
-    due = Job.objects.filter(status=JobStatus.QUEUED, queue_expires_at__lte=now)
-    keys = list(due.order_by("queue_expires_at").values_list("pk", flat=True)[:limit])
+    queued = Job.objects.filter(status=JobStatus.QUEUED)
+    done = _expire(queued.filter(queue_expires_at__lte=now), "queue_expires_at", limit)
+    retired = queued.filter(environment__state=EnvironmentState.RETIRED)
+    return done + _expire(retired, "pk", limit, detail="Its environment was retired.")
+
+
+def _expire(due: QuerySet[Job], first: str, limit: int, *, detail: str = "") -> int:
+    keys = list(due.order_by(first).values_list("pk", flat=True)[:limit])
     with transaction.atomic():
-        jobs = lock(due.filter(pk__in=keys), skip_locked=True)  # those still due: one may have been queued anew
-        return sum(end_job(job, "expired_in_queue") for job in jobs)
+        # Still due: in between it may have run and been queued anew.
+        jobs = lock(due.filter(pk__in=keys), skip_locked=True)
+        return sum(end_job(job, "expired_in_queue", detail=detail) for job in jobs)
 
 
 def purge_expired(*, now: datetime | None = None, limit: int = 100) -> int:

@@ -7,9 +7,12 @@ from io import BytesIO
 from pathlib import Path
 
 from django.core.files.storage import default_storage
+from django.db import transaction
 
 from compute_site.core import db
 from compute_site.core.db import database_now
+from environments import reservations
+from environments.editing import retire
 from jobs import retention
 from jobs.logs import append_log, read_log
 from jobs.models import Artifact, Job, LogChunk
@@ -47,6 +50,20 @@ def test_a_wait_that_is_over_expires(site, user, account):
     other.refresh_from_db()
     assert (job.status, job.end_reason, other.status) == ("expired", "expired_in_queue", "queued")
     assert expire_queued(now=now + timedelta(days=1)) == 0
+
+
+def test_a_job_of_a_retired_environment_does_not_wait_for_ever(site, user, account):
+    taken, waiting = take(submit(user), "collecting"), submit(user)
+    with transaction.atomic():
+        reservations.lock_host(site.host.pk)
+        reservations.release_rest(taken.public_id, never_started=True)
+    assert expire_queued() == 0
+    retire(site.environment)
+    assert expire_queued() == 1
+    waiting.refresh_from_db()
+    assert (waiting.status, waiting.end_detail) == ("expired", "Its environment was retired.")
+    assert Job.objects.get(pk=taken.job_id).status == "collecting"
+    assert expire_queued() == 0
 
 
 def test_a_job_that_was_taken_does_not_expire(site, user, account):
