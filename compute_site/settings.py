@@ -143,6 +143,7 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_TASK_DEFAULT_QUEUE = SITE_QUEUE
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a broker may be away for a day: running jobs need their worker
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     # Knocks are not kept in the broker until they are acknowledged: that was most of what a message cost.
     "ack_emulation": False,
