@@ -7,12 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from compute_site.embedded.dockerd import PrivateEngine
 from jobs.models import Artifact, Attempt, Job
 from tests.faults.observing import Cores, Starts
 from tests.faults.processes import eventually
 from tests.faults.site import FaultSite, Place
 from tests.faults.test_kills import SCRIPT, kills
-from tests.faults.test_outages import private_engine
 from workers.checkpoint import POINTS
 
 SCALE = float(os.environ.get("CHAOS_SCALE", "1"))
@@ -74,25 +74,20 @@ def test_freezes_past_the_lease(site: FaultSite) -> None:
     assert_each_ended_once(site, jobs, starts)
 
 
-def test_engines_that_end_and_are_killed(site: FaultSite) -> None:
+def test_engines_that_end_and_are_killed(site: FaultSite, own_engine: PrivateEngine) -> None:
     """20 TERM and 20 KILL of dockerd with live restore: every exit code and log byte is true."""
-    with private_engine() as engine:
-        place = site.place(endpoint=engine.docker_host)
-        site.worker(place)
-        with site.beat():
-            for number in range(times(40)):
-                job = site.shell(place, f"echo {number}; sleep 3; echo end; exit 3")
-                site.wait_status(job, "running")
-                engine.stop_daemon(signal.SIGKILL if number % 2 else signal.SIGTERM)
-                engine.start(fresh=False)
-                site.wait_clean(job, seconds=120)
-                found = site.detail(job)
-                assert (found["end_reason"], found["exit_code"], found["attempts_made"]) == (
-                    "exit_nonzero",
-                    3,
-                    1,
-                )
-                assert site.log(job).content == f"{number}\nend\n".encode()
+    place = site.place(endpoint=own_engine.docker_host)
+    site.worker(place)
+    with site.beat():
+        for number in range(times(40)):
+            job = site.shell(place, f"echo {number}; sleep 3; echo end; exit 3")
+            site.wait_status(job, "running")
+            own_engine.stop_daemon(signal.SIGKILL if number % 2 else signal.SIGTERM)
+            own_engine.start(fresh=False)
+            site.wait_clean(job, seconds=120)
+            found = site.detail(job)
+            assert (found["end_reason"], found["exit_code"], found["attempts_made"]) == ("exit_nonzero", 3, 1)
+            assert site.log(job).content == f"{number}\nend\n".encode()
 
 
 def settle_down(site: FaultSite, place: Place, jobs: Sequence[Job]) -> None:

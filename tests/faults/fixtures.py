@@ -1,6 +1,7 @@
 """The whole site under fault: real engine, real workers, and at the end of every test nothing is left over."""
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -13,9 +14,12 @@ from django.conf import settings as site_settings
 from django.core.management import call_command
 from django.db import connection, connections
 
+from compute_site.embedded import image
+from compute_site.embedded.dockerd import PrivateEngine, provide_programs
 from tests.factories import client_of, make_account, make_user
 from tests.faults.processes import Zygote
 from tests.faults.site import FaultSite
+from tests.images import TOOLS
 from workers.engines import connect
 from workers.fsck import disagreements
 from workers.sandbox import cgroup
@@ -121,6 +125,24 @@ def session_probes() -> dict[str, Any]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def own_engine(fault_site: FaultSite) -> Iterator[PrivateEngine]:
+    """An engine that a test may stop, with the site's images."""
+    if os.getuid() != 0:
+        pytest.skip("needs root: a private engine cannot be started without it")
+    provide_programs()
+    place = Path(tempfile.mkdtemp(prefix="cs-"))
+    engine = PrivateEngine(place / "docker", SITE_ID, sockets=place)
+    engine.start()
+    try:
+        image.build(engine.docker_host, site_settings.SANDBOX_IMAGE)
+        image.build(engine.docker_host, TOOLS, tools=True)
+        yield engine
+    finally:
+        engine.stop()
+        shutil.rmtree(place)
+
+
 @pytest.fixture(autouse=True)
 def stored_in_a_folder_of_its_own(settings: Any, folder: Path) -> None:
     """This process reads what the workers store."""
@@ -160,6 +182,7 @@ __all__ = [
     "_django_db_marker",
     "fault_site",
     "folder",
+    "own_engine",
     "own_settings",
     "session_probes",
     "site",

@@ -1,20 +1,15 @@
 """Broker, engine and host fail while jobs wait and run."""
 
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from celery import current_app
-from django.conf import settings
 
-from compute_site.embedded import image
-from compute_site.embedded.dockerd import PrivateEngine, provide_programs
+from compute_site.embedded.dockerd import PrivateEngine
 from compute_site.embedded.valkey import find_program
 from environments.editing import declare_gone
 from environments.models import Engine
@@ -24,7 +19,6 @@ from tests.faults.fixtures import SITE_ID
 from tests.faults.observing import Starts
 from tests.faults.processes import eventually
 from tests.faults.site import FaultSite
-from tests.images import TOOLS
 from workers import reclaim
 from workers.engines import connect
 from workers.sandbox import cgroup
@@ -104,28 +98,6 @@ def test_a_job_submitted_while_the_broker_is_down_runs_when_it_is_back(
         site.wait_clean(running, waiting)
     assert site.log(running).content == b"went on\n"
     assert {site.detail(job)["end_reason"] for job in (first, running, waiting)} == {"succeeded"}
-
-
-@pytest.fixture(scope="module")
-def own_engine(fault_site: FaultSite) -> Iterator[PrivateEngine]:
-    with private_engine() as engine:
-        yield engine
-
-
-@contextmanager
-def private_engine() -> Iterator[PrivateEngine]:
-    """An engine that a test may stop, with the site's images."""
-    provide_programs()
-    folder = Path(tempfile.mkdtemp(prefix="cs-"))
-    engine = PrivateEngine(folder / "docker", SITE_ID, sockets=folder)
-    engine.start()
-    try:
-        image.build(engine.docker_host, settings.SANDBOX_IMAGE)
-        image.build(engine.docker_host, TOOLS, tools=True)
-        yield engine
-    finally:
-        engine.stop()
-        shutil.rmtree(folder)
 
 
 def test_a_container_survives_a_restart_of_its_engine(site: FaultSite, own_engine: PrivateEngine) -> None:
