@@ -144,6 +144,24 @@ def test_a_frozen_worker_is_superseded_and_its_late_writes_change_nothing(site: 
         assert site.attempt(job).status == AttemptStatus.SETTLED
 
 
+def test_a_step_that_was_taken_over_is_not_ended_by_its_first_owner(site: FaultSite) -> None:
+    """Both at the same point: only the lease tells whose write counts."""
+    for point, status in (("create.after", "preparing"), ("collect.after", "collecting")):
+        place = site.place()
+        first = site.worker(place, stop_at=f"{point}:STOP")
+        job = site.shell(place, SCRIPT)
+        first.wait_frozen()
+        second = site.worker(place, stop_at=f"{point}:STOP")
+        second.wait_frozen()
+        first.thaw()
+        first.wait_dead()
+        assert site.attempt(job).status == status, point
+        assert site.attempt(job).lease is not None, point
+        second.thaw()
+        site.wait_clean(job)
+        assert site.detail(job)["end_reason"] == "succeeded", point
+
+
 def test_a_worker_frozen_past_its_lease_loses_its_step(site: FaultSite) -> None:
     place = site.place()
     frozen = site.worker(place)

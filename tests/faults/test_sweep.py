@@ -43,8 +43,11 @@ def cleaned(site: FaultSite) -> tuple[Place, Attempt]:
     return place, site.attempt(job)
 
 
-def test_what_is_not_provably_ours_stays(cleaned: tuple[Place, Attempt], make: Any) -> None:
+def test_what_is_not_provably_ours_stays(
+    cleaned: tuple[Place, Attempt], make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place, attempt = cleaned
+    monkeypatch.setattr(sweep, "GRACE", timedelta(0))
     forged = {"site": settings.SITE_ID, "attempt": str(attempt.public_id), "nonce": str(uuid.uuid4())}
     unknown = {"site": settings.SITE_ID, "attempt": str(uuid.uuid4()), "nonce": str(attempt.nonce)}
     containers = [
