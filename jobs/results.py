@@ -57,6 +57,12 @@ def open_artifact(artifact: Artifact) -> IO[bytes]:
     return default_storage.open(storage_key(artifact.sha256), "rb")
 
 
+def read_content(sha256: str) -> bytes:
+    """Stored content as a whole: for small ones. Raises FileNotFoundError when it is gone."""
+    with default_storage.open(storage_key(sha256), "rb") as content:
+        return bytes(content.read())
+
+
 def build_manifest(
     exit_code: int | None, files: Iterable[StoredFile], refused: Iterable[Mapping[str, str]] = ()
 ) -> tuple[dict[str, Any], str]:

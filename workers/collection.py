@@ -42,12 +42,11 @@ def collect_and_settle(run: Run) -> None:
 
 
 def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:
-    kept: dict[str, bytes] = {}
-    outputs = _read_outputs(run, kept)
+    outputs, content = _read_outputs(run)
     verdict = _judged_outputs(run, verdict, outputs)
     files = [StoredFile(file.path, file.size, file.sha256) for file in outputs.files]
     refused = [{"path": item.path, "reason": item.reason} for item in outputs.refused]
-    result, result_fault = _result(kept.get(RESULT))
+    result, result_fault = _result(content)
     if any(file.path == RESULT and file.size > RESULT_BYTES for file in outputs.files):
         result_fault = f"larger than {RESULT_BYTES} bytes: it is kept as a file, and is no result"
     if result_fault:
@@ -68,22 +67,26 @@ def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:
     )
 
 
-def _read_outputs(run: Run, kept: dict[str, bytes]) -> Outputs:
-    """Store every good output that the job declares (or all); result.json is also kept in memory."""
+def _read_outputs(run: Run) -> tuple[Outputs, bytes | None]:
+    """Store every good output; returns those that the job declares (or all), and the content of result.json.
+
+    Each content comes once, under whichever of its names is met first: so it is stored whatever that name is, and
+    what no artifact names is swept later.
+    """
 
     def sink(file: OutputFile, content: BinaryIO) -> None:
-        if file.path == RESULT and file.size <= RESULT_BYTES:
-            kept[RESULT] = content.read()
-            content.seek(0)
-        if run.spec.declares(file.path):
-            results.store_output(content, file.sha256, file.size)
+        results.store_output(content, file.sha256, file.size)
 
     try:
         outputs = run.workspace.outputs(OutputLimits(max_bytes=run.amounts["disk"] * MIB), sink)
+        result = next(
+            (file for file in outputs.files if file.path == RESULT and file.size <= RESULT_BYTES), None
+        )
+        content = results.read_content(result.sha256) if result else None
     except OSError as error:
         raise InfrastructureFailed("storage_failed", str(error)) from error
     outputs.files = [file for file in outputs.files if run.spec.declares(file.path)]
-    return outputs
+    return outputs, content
 
 
 def _judged_outputs(run: Run, verdict: Verdict, outputs: Outputs) -> Verdict:

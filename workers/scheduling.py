@@ -12,7 +12,7 @@ from django.db.models import F
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
-from environments.models import Engine, EngineState, EnvironmentState
+from environments.models import Engine, EngineState, EnvironmentState, Tier
 from jobs.models import Attempt, Job, JobStatus
 from jobs.transitions import move_job
 from workers.checkpoint import checkpoint
@@ -22,25 +22,37 @@ from workers.sandbox.spec import container_name
 
 log = logging.getLogger(__name__)
 
-CANDIDATES = 32  # how many queued jobs one pass looks at
+CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
 PREPARE_SECONDS = 300.0
 
-# Queued jobs of one engine whose turn it may be: first in first out per environment and tier, paid before free.
-# An environment without a free core can start nothing, so its queue is not even read.
+# Queued jobs of one engine whose turn it may be: first in first out per environment and tier, paid before free. So many
+# of each, that a long queue which does not fit hides no other. An environment without a free core can start nothing,
+# so its queue is not even read. An account at its cap waits; two engines that take at once may pass it by one.
 CANDIDATE_SQL = """
+    WITH full_account AS MATERIALIZED (
+        SELECT account_id FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
+         GROUP BY account_id HAVING count(*) >= %(cap)s)
     SELECT j.id
-      FROM jobs_job j
-      JOIN environments_environment e ON e.id = j.environment_id
-     WHERE e.engine_id = %s AND e.state <> %s
-       AND j.status = 'queued' AND j.cancel_requested_at IS NULL
-       AND (j.not_before IS NULL OR j.not_before <= clock_timestamp())
-       AND (j.queue_expires_at IS NULL OR j.queue_expires_at > clock_timestamp())
+      FROM environments_environment e
+     CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
+     CROSS JOIN LATERAL (
+        SELECT q.id FROM jobs_job q
+         WHERE q.environment_id = e.id AND q.tier = t.tier
+           AND q.status = 'queued' AND q.cancel_requested_at IS NULL
+           AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
+           AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
+           AND q.account_id NOT IN (SELECT account_id FROM full_account)
+         ORDER BY q.id LIMIT %(limit)s) j
+     WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
        AND EXISTS (
            SELECT FROM environments_core c
             WHERE c.environment_id = e.id
               AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
-     ORDER BY (j.tier = 'free'), j.id
-     LIMIT %s
+     ORDER BY (t.tier = 'free'), j.id
+"""
+
+MAY_START_SQL = """
+    SELECT g.state, w.status FROM environments_engine g, workers_worker w WHERE w.id = %s AND g.id = %s
 """
 
 
@@ -71,19 +83,29 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
 
 
 def _may_start(engine: Engine, worker: Worker) -> bool:
-    state = Engine.objects.values_list("state", flat=True).get(pk=engine.pk)
-    status = Worker.objects.values_list("status", flat=True).get(pk=worker.pk)
-    return state == EngineState.ACTIVE and status == WorkerStatus.ONLINE
+    """Engine active and this worker online: read after the host's lock."""
+    with connection.cursor() as cursor:
+        cursor.execute(MAY_START_SQL, [worker.pk, engine.pk])
+        row = cursor.fetchone()
+    return row == (EngineState.ACTIVE, WorkerStatus.ONLINE)
 
 
 def _candidates(engine: Engine, limit: int) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(CANDIDATE_SQL, [engine.pk, EnvironmentState.RETIRED, limit])
+        values = {
+            "engine": engine.pk,
+            "retired": EnvironmentState.RETIRED,
+            "limit": limit,
+            "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
+        }
+        cursor.execute(CANDIDATE_SQL, values)
         return [row[0] for row in cursor.fetchall()]
 
 
 def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> Taken | None:
-    """Try each candidate within a savepoint of its own; an environment whose first job waited too long is closed to the rest."""
+    """Try each candidate within a savepoint of its own; an environment whose first job waited too long is closed to the
+    rest: its resources are held for that job. Paid jobs do not wait for a free one.
+    """
     closed: set[tuple[int, str]] = set()
     seen: set[tuple[int, str]] = set()
     for position, job_id in enumerate(candidates):
@@ -95,7 +117,7 @@ def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> T
             attempt = _reserve(engine, worker, job)
         except CapacityUnavailable:
             if queue not in seen and _note_passed_over(job):
-                closed.add(queue)
+                closed |= {queue, (job.environment_id, Tier.FREE.value)}
             seen.add(queue)
             continue
         return Taken(attempt, more=position + 1 < len(candidates))

@@ -103,10 +103,12 @@ def _without_marker(facts: ExitFacts, stop_reason: str) -> Verdict:
     """The launcher did not come to its end: killed by us, for memory, by the host's or engine's end, or by a stranger."""
     if stop_reason:
         return Verdict(stop_reason, "", facts.exit_code)
+    if (
+        facts.connection_lost or facts.status == "gone"
+    ):  # before the flag, which a child may have set long ago
+        return Verdict("engine_lost", "the engine or its host went away while the job ran", None)
     if facts.oom_flag or facts.oom_event:
         return Verdict("out_of_memory", "", facts.exit_code)
-    if facts.connection_lost or facts.status == "gone":
-        return Verdict("engine_lost", "the engine or its host went away while the job ran", None)
     return Verdict("killed", "the container was killed from outside the job", facts.exit_code)
 
 

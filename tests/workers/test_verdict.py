@@ -97,6 +97,13 @@ ROWS = [
     ("no TERM, engine went", facts(replace(ENDED, code=3), 3, connection_lost=True), "", "exit_nonzero", 3),
     ("no marker", facts(None, 137), "", "killed", 137),
     ("no marker, for memory", facts(None, 137, oom_flag=True), "", "out_of_memory", 137),
+    (
+        "a child for memory, then the engine",
+        facts(None, 137, oom_flag=True, connection_lost=True),
+        "",
+        "engine_lost",
+        None,
+    ),
     ("no marker, of ours", facts(None, 137), "time_limit", "time_limit", 137),
     ("no marker, engine went", facts(None, 137, connection_lost=True), "", "engine_lost", None),
     ("no marker, exit 0, engine went", facts(None, 0, connection_lost=True), "", "engine_lost", None),
