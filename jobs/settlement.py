@@ -41,7 +41,7 @@ def record_exit(
     if started_at is not None:
         fields["started_at"] = job_fields["started_at"] = started_at
     with transaction.atomic():
-        job = lock_one(Job.objects.filter(pk=attempt.job_id))
+        job = lock_one(Job.objects.filter(pk=attempt.job_id).only("public_id", "status"))
         if not move_attempt(attempt, AttemptStatus.COLLECTING, lease=lease, **fields):
             return False
         if not move_job(job.pk, JobStatus.COLLECTING, attempt_id=attempt.pk, **job_fields):
@@ -76,8 +76,8 @@ def abandon(
 def _finish(attempt: Attempt, lease: UUID | None, to: AttemptStatus, outcome: Outcome) -> bool:
     with transaction.atomic():
         job = lock_one(Job.objects.filter(pk=attempt.job_id))
-        current = lock_one(Attempt.objects.filter(pk=attempt.pk))
-        lock_one(Account.objects.filter(pk=job.account_id))
+        current = lock_one(Attempt.objects.filter(pk=attempt.pk).defer("effective", "exit_facts"))
+        lock_one(Account.objects.filter(pk=job.account_id).only("pk"))
         if job.is_final or current.token != attempt.token:
             return False
         cancelled = to == AttemptStatus.SETTLED and job.cancel_requested_at is not None
@@ -85,6 +85,7 @@ def _finish(attempt: Attempt, lease: UUID | None, to: AttemptStatus, outcome: Ou
         if not move_attempt(current, to, lease=lease, end_reason=reason, end_detail=outcome.detail[:4000]):
             return False
         _end_or_requeue(job, current, outcome)
+    attempt.status = to
     return True
 
 

@@ -1,23 +1,28 @@
 """The only way to change the status of a job or an attempt: a guarded update and its event."""
 
+import json
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.transitions import move
-from jobs.models import Attempt, Job, JobEvent
+from jobs.models import Attempt, Job
 from jobs.models import attempt as attempt_states
 from jobs.models import job as job_states
+
+EVENT_SQL = (
+    "INSERT INTO jobs_jobevent (job_id, attempt_id, kind, message, data) VALUES (%s, %s, %s, %s, %s::jsonb)"
+)
 
 
 def record_event(
     job_id: int, kind: str, message: str = "", *, attempt_id: int | None = None, **data: Any
 ) -> None:
     """Append one event to a job's history."""
-    JobEvent.objects.create(
-        job_id=job_id, attempt_id=attempt_id, kind=kind, message=message[:2000], data=data
-    )
+    with connection.cursor() as cursor:  # as SQL: five in the life of a job, half a millisecond each
+        cursor.execute(EVENT_SQL, [job_id, attempt_id, kind, message[:2000], json.dumps(data)])
 
 
 def move_job(

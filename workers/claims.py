@@ -49,7 +49,7 @@ def claim_step(link: Connection, worker: Worker) -> Run | None:
 
 def load(attempt_id: int, lease: UUID, link: Connection) -> Run:
     """The run of a leased attempt, read fresh."""
-    attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
+    attempt = Attempt.objects.select_related("job").defer("effective").get(pk=attempt_id)
     return Run(attempt, attempt.job, lease, link)
 
 

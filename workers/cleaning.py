@@ -13,7 +13,7 @@ from workers.checkpoint import checkpoint
 from workers.engines import Connection
 from workers.hands import nudge_on_commit
 from workers.sandbox import cgroup
-from workers.sandbox.docker import NameTaken
+from workers.sandbox.docker import EngineUnreachable, NameTaken
 from workers.sandbox.spec import LABEL_PREFIX
 from workers.steps import Run
 from workers.sweep import end_processes
@@ -35,7 +35,12 @@ def clean(run: Run) -> None:
     _remove_container(connection, attempt)
     checkpoint("clean.removed")
     workspace = run.workspace
-    workspace.destroy()
+    try:
+        workspace.destroy()
+    except EngineUnreachable:
+        raise
+    except InfrastructureFailed as error:
+        raise NotClean(str(error)) from error
     if not workspace.absent():
         raise NotClean("its workspace is still there")
     if run.cgroup_parent and not cgroup.remove(run.cgroup_parent):
@@ -43,8 +48,6 @@ def clean(run: Run) -> None:
         raise NotClean("processes were left in its cgroup without its container")
     checkpoint("clean.destroyed")
     with transaction.atomic():
-        assert connection.engine.host_id is not None
-        reservations.lock_host(connection.engine.host_id)
         reservations.release_rest(
             attempt.public_id, never_started=True
         )  # it is gone, whether it ever ran or not

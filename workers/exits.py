@@ -63,11 +63,10 @@ def _facts(
     marker: Marker | None,
     oom_event: bool,
 ) -> ExitFacts:
-    held = reservations.amounts_of(attempt.public_id)
     return exit_facts(
         container,
         marker,
-        memory_limit=held["ram"] * MIB,
+        memory_limit=attempt.job.amounts["ram"] * MIB,
         usage=_usage(connection, attempt),
         oom_event=oom_event,
         boot_id=_boot_id(connection),

@@ -205,7 +205,8 @@ def _finish(run: Run) -> None:
             raise StaleToken("given back, to be collected again") from error
         reason = error.reason if isinstance(error, AttemptFailed) else "storage_failed"
         settle(run.attempt, run.lease, Outcome(reason=reason, detail=str(error)))
-    run.attempt.refresh_from_db(fields=["status"])
+    if run.attempt.status not in FINAL:
+        run.attempt.refresh_from_db(fields=["status"])
 
 
 def _phase(run: Run, phase: str) -> None:

@@ -20,11 +20,15 @@ def ship_log(
 
     Returns the offset to go on from. Repeatable: bytes that are stored already change nothing.
     """
-    offset = shipped_offset(attempt, stream) if start is None else start
-    while chunks is None or chunks > 0:
+    offset = start or 0
+    data = workspace.read_log(stream, offset, CHUNK)
+    if (
+        data and start is None and (stored := shipped_offset(attempt, stream))
+    ):  # most logs are empty: nothing to ask
+        offset = stored
         data = workspace.read_log(stream, offset, CHUNK)
-        if not data:
-            break
+    while data and (chunks is None or chunks > 0):
         offset = append_log(attempt, stream, offset, data)
         chunks = None if chunks is None else chunks - 1
+        data = workspace.read_log(stream, offset, CHUNK) if chunks != 0 else b""
     return offset

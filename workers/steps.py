@@ -12,7 +12,6 @@ from django.db.models import Exists, OuterRef, Q
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, StaleToken
-from environments.reservations import amounts_of
 from jobs.models import Attempt, AttemptStatus, Job, JobStatus
 from jobs.spec import Spec as JobSpec
 from jobs.transitions import move_attempt, move_job
@@ -52,7 +51,7 @@ class Run:
     @cached_property
     def amounts(self) -> dict[str, int]:
         """What the attempt's reservation was made for, by kind of resource: cores, MiB, counts."""
-        return amounts_of(self.attempt.public_id)
+        return self.job.amounts
 
     @property
     def workspace(self) -> Workspace:
@@ -70,11 +69,12 @@ class Run:
 def prepare_and_start(run: Run, image: ImageFacts | None) -> None:
     """Bring the attempt from any state before `running` to running; what is done already is found and kept.
 
-    `image` is needed while preparing. Raises Cancelled, Vanished, StaleToken (somebody else has the step),
+    `image` is needed while preparing; none is given when a cancel was asked by then. Raises Cancelled, Vanished, StaleToken (somebody else has the step),
     ExecutionFailed, InfrastructureFailed.
     """
     if run.attempt.status == AttemptStatus.PREPARING:
-        assert image is not None
+        if image is None:
+            raise Cancelled
         _create(run, image)
     raw = run.connection.client.inspect_raw(run.attempt.container_id)
     if raw is None:

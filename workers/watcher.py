@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from time import monotonic
-from uuid import UUID
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
@@ -21,7 +19,6 @@ from django.db import InterfaceError, OperationalError, close_old_connections
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import InfrastructureFailed
 from environments.models import Engine
-from environments.reservations import amounts_of
 from jobs.models import Attempt, AttemptStatus
 from workers.cleaning import hold_name
 from workers.engines import Connection, WrongEngine, connect
@@ -143,7 +140,8 @@ def watched(engine: Engine):  # type: ignore[no-untyped-def]  # a queryset with 
     rows = Attempt.objects.filter(
         engine=engine, status__in=[AttemptStatus.RUNNING, AttemptStatus.STARTING], cleaned_at__isnull=True
     )
-    return rows.exclude(container_id="").select_related("job").annotate(now=ClockTimestamp())
+    rows = rows.exclude(container_id="").select_related("job").annotate(now=ClockTimestamp())
+    return rows.defer("effective", "job__spec", "job__labels")  # large, and not looked at here
 
 
 def reason_to_stop(link: Connection, attempt: Attempt, now: datetime) -> str:
@@ -161,14 +159,8 @@ def reason_to_stop(link: Connection, attempt: Attempt, now: datetime) -> str:
 def _over_its_disk(link: Connection, attempt: Attempt) -> bool:
     """A loop disk limits itself, but the logs lie beside it; without one the files are counted too."""
     limit = attempt.job.terms["log_cap"] * len(STREAMS)
-    limit += _disk_mib(attempt.public_id) * MIB
+    limit += attempt.job.amounts["disk"] * MIB
     return link.workspace(attempt.container_name, attempt.image_id).used_bytes() > limit
-
-
-@lru_cache(maxsize=4096)
-def _disk_mib(holder: UUID) -> int:
-    """The disk of a reservation, which never changes."""
-    return amounts_of(holder)["disk"]
 
 
 def compare(link: Connection) -> None:

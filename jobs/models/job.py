@@ -6,7 +6,7 @@ from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
-from environments.models import Environment, Tier
+from environments.models import Environment, ResourceKind, Tier
 from jobs.billing.models import Account
 from jobs.end_reasons import END_REASONS
 
@@ -149,6 +149,14 @@ class Job(PublicModel):
 
     def __str__(self) -> str:
         return self.short_id
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What each of its attempts reserves, by kind of resource: cores, MiB, counts; 0 where it asks for none."""
+        found = dict.fromkeys(ResourceKind.values, 0)
+        for slug, amount in self.terms["resources"].items():
+            found[self.terms["kinds"][slug]] += amount
+        return found
 
     @property
     def is_final(self) -> bool:
