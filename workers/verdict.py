@@ -86,7 +86,7 @@ def decide(facts: ExitFacts, stop_reason: str) -> Verdict:
         return Verdict("engine_lost", "the host restarted while the job ran", None)
     if marker["status"] == "exec_failed":
         return Verdict("command_not_found", _errno_text(marker["exec_errno"]), _code(marker))
-    if stop_reason and (marker["termed"] or marker["status"] == "signaled"):
+    if stop_reason and marker["termed"]:  # our TERM comes first: without it the stop was asked too late
         return Verdict(stop_reason, "", _code(marker))
     if marker["deadline"]:
         return Verdict("time_limit", "", _code(marker))

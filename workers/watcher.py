@@ -108,16 +108,15 @@ class Watcher:
         self._out_of_memory.discard(container_id)
 
     def _turn(self) -> None:
+        due = monotonic() >= self._compare_at
+        if due:  # first: what ended while nobody watched is not to be stopped any more
+            self._compare_at = monotonic() + COMPARE
+            compare(connect(self.engine))
         running = list(watched(self.engine).filter(status=AttemptStatus.RUNNING))
-        if not running and monotonic() < self._compare_at:
-            return
-        link = connect(self.engine)
         for attempt in running:
             with _apart(attempt):
-                self._look_at(link, attempt)
-        if monotonic() >= self._compare_at:
-            self._compare_at = monotonic() + COMPARE
-            compare(link)
+                self._look_at(connect(self.engine), attempt)
+        if due:
             alive = {attempt.pk for attempt in running}
             self._shipped = {key: offset for key, offset in self._shipped.items() if key[0] in alive}
 
