@@ -1,5 +1,6 @@
 """The part of an engine's Celery worker that is not about messages: presence, watcher, heartbeat."""
 
+import threading
 from typing import Any
 
 from celery import bootsteps
@@ -28,5 +29,7 @@ def engine_step(engine: Engine) -> type[bootsteps.StartStopStep]:
 
 
 def _drain(**_: Any) -> None:
-    """SIGTERM: nothing new is taken while the pool finishes its steps."""
-    presence.drain()
+    """SIGTERM: nothing new is taken while the steps at work are finished. Not in the signal's own handler: that may
+    have interrupted anything, also somebody at the database.
+    """
+    threading.Thread(target=presence.drain, name="drain", daemon=True).start()

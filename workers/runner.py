@@ -7,6 +7,7 @@ from django.db import InterfaceError, OperationalError, close_old_connections
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed, StaleToken
 from environments.models import Engine
+from environments.reservations import revoke
 from jobs.models import Attempt, AttemptStatus, Job
 from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
@@ -182,6 +183,7 @@ def _give_up(run: Run) -> bool:
     hold_name(run.connection, run.attempt)
     if not abandon(run.attempt, lease=run.lease, detail="its container vanished before it started"):
         raise StaleToken("ended by somebody else")
+    revoke(run.attempt.public_id)  # the job may move on; what was claimed stays so until it is clean
     run.attempt.refresh_from_db(fields=["status"])
     return True
 
