@@ -9,251 +9,735 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('billing', '0001_initial'),
-        ('environments', '0001_initial'),
+        ("billing", "0001_initial"),
+        ("environments", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('tier', models.CharField(choices=[('paid', 'paid'), ('free', 'free')], max_length=8)),
-                ('status', models.CharField(choices=[('queued', 'queued'), ('preparing', 'preparing'), ('running', 'running'), ('collecting', 'collecting'), ('succeeded', 'succeeded'), ('failed', 'failed'), ('cancelled', 'cancelled'), ('expired', 'expired')], default='queued', max_length=16)),
-                ('phase', models.CharField(blank=True, max_length=32)),
-                ('spec', models.JSONField(help_text='The job as asked.')),
-                ('spec_version', models.PositiveSmallIntegerField(default=1)),
-                ('terms', models.JSONField(help_text='As admitted: resources by slug, prices, limits, network, expiry.')),
-                ('terms_version', models.PositiveSmallIntegerField(default=1)),
-                ('image_id', models.CharField(blank=True, help_text='Resolved before the first start, used from then on.', max_length=128)),
-                ('labels', models.JSONField(blank=True, default=dict)),
-                ('max_duration', models.PositiveIntegerField(help_text="Longest run in seconds, from the container's start.")),
-                ('max_attempts', models.PositiveSmallIntegerField(default=3)),
-                ('attempts_made', models.PositiveSmallIntegerField(default=0)),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('not_before', models.DateTimeField(help_text='A retry waits until then.', null=True)),
-                ('queue_expires_at', models.DateTimeField(help_text='Expires in the queue at this time.', null=True)),
-                ('passed_over_since', models.DateTimeField(help_text='When its turn first came and it did not fit.', null=True)),
-                ('cancel_requested_at', models.DateTimeField(null=True)),
-                ('cancel_requested_by', models.CharField(blank=True, max_length=150)),
-                ('cancel_reason', models.CharField(blank=True, help_text='The end reason that the request stands for.', max_length=40)),
-                ('started_at', models.DateTimeField(help_text='When the container of the deciding attempt started.', null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('end_reason', models.CharField(blank=True, max_length=40)),
-                ('end_detail', models.TextField(blank=True)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('run_seconds', models.FloatField(help_text='Measured run time of the deciding attempt.', null=True)),
-                ('usage', models.JSONField(blank=True, default=dict, help_text='cpu_seconds, peak_memory_bytes, memory_kills, cut bytes.')),
-                ('result', models.JSONField(help_text='The parsed result.json, when there is one.', null=True)),
-                ('manifest', models.JSONField(help_text="Exit code and every output's path, size and sha256.", null=True)),
-                ('manifest_sha256', models.CharField(blank=True, max_length=64)),
-                ('refused_outputs', models.JSONField(blank=True, default=list, help_text='Outputs not taken, with the reason.')),
-                ('storage_expires_at', models.DateTimeField(help_text='Artifacts and logs are removed at this time.', null=True)),
-                ('storage_purged_at', models.DateTimeField(null=True)),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='billing.account')),
-                ('environment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='environments.environment')),
-                ('submitted_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                ("tier", models.CharField(choices=[("paid", "paid"), ("free", "free")], max_length=8)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("queued", "queued"),
+                            ("preparing", "preparing"),
+                            ("running", "running"),
+                            ("collecting", "collecting"),
+                            ("succeeded", "succeeded"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                            ("expired", "expired"),
+                        ],
+                        default="queued",
+                        max_length=16,
+                    ),
+                ),
+                ("phase", models.CharField(blank=True, max_length=32)),
+                ("spec", models.JSONField(help_text="The job as asked.")),
+                ("spec_version", models.PositiveSmallIntegerField(default=1)),
+                (
+                    "terms",
+                    models.JSONField(
+                        help_text="As admitted: resources by slug, prices, limits, network, expiry."
+                    ),
+                ),
+                ("terms_version", models.PositiveSmallIntegerField(default=1)),
+                (
+                    "image_id",
+                    models.CharField(
+                        blank=True,
+                        help_text="Resolved before the first start, used from then on.",
+                        max_length=128,
+                    ),
+                ),
+                ("labels", models.JSONField(blank=True, default=dict)),
+                (
+                    "max_duration",
+                    models.PositiveIntegerField(
+                        help_text="Longest run in seconds, from the container's start."
+                    ),
+                ),
+                ("max_attempts", models.PositiveSmallIntegerField(default=3)),
+                ("attempts_made", models.PositiveSmallIntegerField(default=0)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                ("not_before", models.DateTimeField(help_text="A retry waits until then.", null=True)),
+                (
+                    "queue_expires_at",
+                    models.DateTimeField(help_text="Expires in the queue at this time.", null=True),
+                ),
+                (
+                    "passed_over_since",
+                    models.DateTimeField(help_text="When its turn first came and it did not fit.", null=True),
+                ),
+                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("cancel_requested_by", models.CharField(blank=True, max_length=150)),
+                (
+                    "cancel_reason",
+                    models.CharField(
+                        blank=True, help_text="The end reason that the request stands for.", max_length=40
+                    ),
+                ),
+                (
+                    "started_at",
+                    models.DateTimeField(
+                        help_text="When the container of the deciding attempt started.", null=True
+                    ),
+                ),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("end_reason", models.CharField(blank=True, max_length=40)),
+                ("end_detail", models.TextField(blank=True)),
+                ("exit_code", models.IntegerField(null=True)),
+                (
+                    "run_seconds",
+                    models.FloatField(help_text="Measured run time of the deciding attempt.", null=True),
+                ),
+                (
+                    "usage",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="cpu_seconds, peak_memory_bytes, memory_kills, cut bytes.",
+                    ),
+                ),
+                (
+                    "result",
+                    models.JSONField(help_text="The parsed result.json, when there is one.", null=True),
+                ),
+                (
+                    "manifest",
+                    models.JSONField(
+                        help_text="Exit code and every output's path, size and sha256.", null=True
+                    ),
+                ),
+                ("manifest_sha256", models.CharField(blank=True, max_length=64)),
+                (
+                    "refused_outputs",
+                    models.JSONField(
+                        blank=True, default=list, help_text="Outputs not taken, with the reason."
+                    ),
+                ),
+                (
+                    "storage_expires_at",
+                    models.DateTimeField(help_text="Artifacts and logs are removed at this time.", null=True),
+                ),
+                ("storage_purged_at", models.DateTimeField(null=True)),
+                (
+                    "account",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="billing.account"
+                    ),
+                ),
+                (
+                    "environment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="environments.environment",
+                    ),
+                ),
+                (
+                    "submitted_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-pk'],
+                "ordering": ["-pk"],
             },
         ),
         migrations.CreateModel(
-            name='IdempotencyKey',
+            name="IdempotencyKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=255)),
-                ('body_sha256', models.CharField(max_length=64)),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='billing.account')),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='jobs.job')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=255)),
+                ("body_sha256", models.CharField(max_length=64)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                (
+                    "account",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="billing.account"
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="+", to="jobs.job"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('number', models.PositiveSmallIntegerField()),
-                ('status', models.CharField(choices=[('preparing', 'preparing'), ('created', 'created'), ('starting', 'starting'), ('running', 'running'), ('collecting', 'collecting'), ('settled', 'settled'), ('failed', 'failed'), ('abandoned', 'abandoned')], default='preparing', max_length=16)),
-                ('token', models.UUIDField(default=uuid.uuid4, editable=False, help_text='Fences the attempt; never changes.')),
-                ('nonce', models.UUIDField(default=uuid.uuid4, editable=False, help_text="Tells our container from a stranger's.")),
-                ('uid', models.PositiveBigIntegerField(help_text='The reserved numeric user.')),
-                ('cores', models.JSONField(default=list, help_text='Indexes of the reserved cores.')),
-                ('device_uuids', models.JSONField(default=list, help_text='UUIDs of the reserved devices.')),
-                ('lease', models.UUIDField(help_text='New at each claim of a step.', null=True)),
-                ('lease_worker', models.BigIntegerField(help_text='Id of the worker that claimed the step; opaque here.', null=True)),
-                ('lease_until', models.DateTimeField(null=True)),
-                ('step_deadline', models.DateTimeField(help_text='A lease is not renewed beyond this.', null=True)),
-                ('not_before', models.DateTimeField(help_text='The next try of the current step waits until then.', null=True)),
-                ('step_tries', models.PositiveSmallIntegerField(default=0, help_text='Failed tries of the current step.')),
-                ('container_name', models.CharField(max_length=128)),
-                ('container_id', models.CharField(blank=True, max_length=128)),
-                ('image_id', models.CharField(blank=True, max_length=128)),
-                ('architecture', models.CharField(blank=True, max_length=32)),
-                ('effective', models.JSONField(blank=True, default=dict, help_text='The sandbox as read back from Docker.')),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('started_at', models.DateTimeField(help_text="Docker's StartedAt.", null=True)),
-                ('stop_reason', models.CharField(blank=True, help_text='Written before the first signal; the first wins.', max_length=40)),
-                ('stop_signalled_at', models.DateTimeField(null=True)),
-                ('exited_at', models.DateTimeField(help_text="Docker's FinishedAt.", null=True)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('exit_facts', models.JSONField(blank=True, default=dict, help_text="Docker's state, the launcher's marker, OOM facts.")),
-                ('end_reason', models.CharField(blank=True, max_length=40)),
-                ('end_detail', models.TextField(blank=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('cleaned_at', models.DateTimeField(help_text='When nothing of it was left on the engine.', null=True)),
-                ('leftover', models.TextField(blank=True, help_text='What could not be removed yet, and why.')),
-                ('engine', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='environments.engine')),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='jobs.job')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                ("number", models.PositiveSmallIntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("preparing", "preparing"),
+                            ("created", "created"),
+                            ("starting", "starting"),
+                            ("running", "running"),
+                            ("collecting", "collecting"),
+                            ("settled", "settled"),
+                            ("failed", "failed"),
+                            ("abandoned", "abandoned"),
+                        ],
+                        default="preparing",
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "token",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, help_text="Fences the attempt; never changes."
+                    ),
+                ),
+                (
+                    "nonce",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, help_text="Tells our container from a stranger's."
+                    ),
+                ),
+                ("uid", models.PositiveBigIntegerField(help_text="The reserved numeric user.")),
+                ("cores", models.JSONField(default=list, help_text="Indexes of the reserved cores.")),
+                ("device_uuids", models.JSONField(default=list, help_text="UUIDs of the reserved devices.")),
+                ("lease", models.UUIDField(help_text="New at each claim of a step.", null=True)),
+                (
+                    "lease_worker",
+                    models.BigIntegerField(
+                        help_text="Id of the worker that claimed the step; opaque here.", null=True
+                    ),
+                ),
+                ("lease_until", models.DateTimeField(null=True)),
+                (
+                    "step_deadline",
+                    models.DateTimeField(help_text="A lease is not renewed beyond this.", null=True),
+                ),
+                (
+                    "not_before",
+                    models.DateTimeField(
+                        help_text="The next try of the current step waits until then.", null=True
+                    ),
+                ),
+                (
+                    "step_tries",
+                    models.PositiveSmallIntegerField(
+                        default=0, help_text="Failed tries of the current step."
+                    ),
+                ),
+                ("container_name", models.CharField(max_length=128)),
+                ("container_id", models.CharField(blank=True, max_length=128)),
+                ("image_id", models.CharField(blank=True, max_length=128)),
+                ("architecture", models.CharField(blank=True, max_length=32)),
+                (
+                    "effective",
+                    models.JSONField(
+                        blank=True, default=dict, help_text="The sandbox as read back from Docker."
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                ("started_at", models.DateTimeField(help_text="Docker's StartedAt.", null=True)),
+                (
+                    "stop_reason",
+                    models.CharField(
+                        blank=True,
+                        help_text="Written before the first signal; the first wins.",
+                        max_length=40,
+                    ),
+                ),
+                ("stop_signalled_at", models.DateTimeField(null=True)),
+                ("exited_at", models.DateTimeField(help_text="Docker's FinishedAt.", null=True)),
+                ("exit_code", models.IntegerField(null=True)),
+                (
+                    "exit_facts",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="Docker's state, the launcher's marker, OOM facts.",
+                    ),
+                ),
+                ("end_reason", models.CharField(blank=True, max_length=40)),
+                ("end_detail", models.TextField(blank=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                (
+                    "cleaned_at",
+                    models.DateTimeField(help_text="When nothing of it was left on the engine.", null=True),
+                ),
+                (
+                    "leftover",
+                    models.TextField(blank=True, help_text="What could not be removed yet, and why."),
+                ),
+                (
+                    "engine",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="attempts",
+                        to="environments.engine",
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="attempts", to="jobs.job"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='Artifact',
+            name="Artifact",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('path', models.CharField(help_text='Path below /data/outputs; data, never a path of ours.', max_length=4096)),
-                ('size', models.PositiveBigIntegerField()),
-                ('sha256', models.CharField(max_length=64)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='artifacts', to='jobs.attempt')),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='artifacts', to='jobs.job')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "path",
+                    models.CharField(
+                        help_text="Path below /data/outputs; data, never a path of ours.", max_length=4096
+                    ),
+                ),
+                ("size", models.PositiveBigIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="artifacts",
+                        to="jobs.attempt",
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="artifacts", to="jobs.job"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['path'],
+                "ordering": ["path"],
             },
         ),
         migrations.CreateModel(
-            name='JobEvent',
+            name="JobEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(help_text='The status or phase reached, or what happened.', max_length=40)),
-                ('message', models.TextField(blank=True)),
-                ('data', models.JSONField(blank=True, default=dict)),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('attempt', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='events', to='jobs.attempt')),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='events', to='jobs.job')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        help_text="The status or phase reached, or what happened.", max_length=40
+                    ),
+                ),
+                ("message", models.TextField(blank=True)),
+                ("data", models.JSONField(blank=True, default=dict)),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="events",
+                        to="jobs.attempt",
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="events", to="jobs.job"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.CreateModel(
-            name='LogChunk',
+            name="LogChunk",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('stream', models.CharField(choices=[('stdout', 'stdout'), ('stderr', 'stderr')], max_length=8)),
-                ('offset', models.PositiveBigIntegerField()),
-                ('data', models.BinaryField()),
-                ('created_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='log_chunks', to='jobs.attempt')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "stream",
+                    models.CharField(choices=[("stdout", "stdout"), ("stderr", "stderr")], max_length=8),
+                ),
+                ("offset", models.PositiveBigIntegerField()),
+                ("data", models.BinaryField()),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="log_chunks",
+                        to="jobs.attempt",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['pk'],
+                "ordering": ["pk"],
             },
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status', 'queued')), fields=['environment', 'id'], name='job_queued'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "queued")), fields=["environment", "id"], name="job_queued"
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status', 'queued')), fields=['account'], name='job_queued_by_account'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "queued")), fields=["account"], name="job_queued_by_account"
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status', 'queued')), fields=['queue_expires_at'], name='job_queue_expiry'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "queued")), fields=["queue_expires_at"], name="job_queue_expiry"
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['account', '-id'], name='job_by_account'),
+            model_name="job",
+            index=models.Index(fields=["account", "-id"], name="job_by_account"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status__in', ['cancelled', 'expired', 'failed', 'succeeded']), _negated=True), fields=['status'], name='job_not_final'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(
+                    ("status__in", ["cancelled", "expired", "failed", "succeeded"]), _negated=True
+                ),
+                fields=["status"],
+                name="job_not_final",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('storage_purged_at__isnull', True)), fields=['storage_expires_at'], name='job_stored'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("storage_purged_at__isnull", True)),
+                fields=["storage_expires_at"],
+                name="job_stored",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['cancelled', 'collecting', 'expired', 'failed', 'preparing', 'queued', 'running', 'succeeded'])), name='job_status_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        [
+                            "cancelled",
+                            "collecting",
+                            "expired",
+                            "failed",
+                            "preparing",
+                            "queued",
+                            "running",
+                            "succeeded",
+                        ],
+                    )
+                ),
+                name="job_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('tier__in', ['free', 'paid'])), name='job_tier_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("tier__in", ["free", "paid"])), name="job_tier_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('status__in', ['cancelled', 'expired', 'failed', 'succeeded']), models.Q(('end_reason', ''), _negated=True)), models.Q(models.Q(('status__in', ['cancelled', 'expired', 'failed', 'succeeded']), _negated=True), ('end_reason', ''), ('finished_at__isnull', True)), _connector='OR'), name='job_finished_exactly_when_final'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("finished_at__isnull", False),
+                        ("status__in", ["cancelled", "expired", "failed", "succeeded"]),
+                        models.Q(("end_reason", ""), _negated=True),
+                    ),
+                    models.Q(
+                        models.Q(
+                            ("status__in", ["cancelled", "expired", "failed", "succeeded"]), _negated=True
+                        ),
+                        ("end_reason", ""),
+                        ("finished_at__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="job_finished_exactly_when_final",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('end_reason', ''), ('end_reason__in', ['cancelled', 'cancelled_by_operator', 'cannot_start', 'command_not_found', 'disk_full', 'disk_limit', 'engine_lost', 'exit_nonzero', 'expired_in_queue', 'image_not_found', 'image_refused', 'image_unauthorized', 'input_mismatch', 'input_unavailable', 'internal_error', 'killed', 'no_result', 'out_of_memory', 'output_missing', 'output_refused', 'output_too_large', 'policy_mismatch', 'pull_timeout', 'registry_unavailable', 'start_lost', 'storage_failed', 'succeeded', 'time_limit', 'worker_lost_too_often']), _connector='OR'), name='job_end_reason_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end_reason", ""),
+                    (
+                        "end_reason__in",
+                        [
+                            "cancelled",
+                            "cancelled_by_operator",
+                            "cannot_start",
+                            "command_not_found",
+                            "disk_full",
+                            "disk_limit",
+                            "engine_lost",
+                            "exit_nonzero",
+                            "expired_in_queue",
+                            "image_not_found",
+                            "image_refused",
+                            "image_unauthorized",
+                            "input_mismatch",
+                            "input_unavailable",
+                            "internal_error",
+                            "killed",
+                            "no_result",
+                            "out_of_memory",
+                            "output_missing",
+                            "output_refused",
+                            "output_too_large",
+                            "policy_mismatch",
+                            "pull_timeout",
+                            "registry_unavailable",
+                            "start_lost",
+                            "storage_failed",
+                            "succeeded",
+                            "time_limit",
+                            "worker_lost_too_often",
+                        ],
+                    ),
+                    _connector="OR",
+                ),
+                name="job_end_reason_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('cancel_reason', ''), ('cancel_requested_at__isnull', True)), models.Q(('cancel_reason__in', ['cancelled', 'cancelled_by_operator']), ('cancel_requested_at__isnull', False)), _connector='OR'), name='job_cancel_request_complete'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("cancel_reason", ""), ("cancel_requested_at__isnull", True)),
+                    models.Q(
+                        ("cancel_reason__in", ["cancelled", "cancelled_by_operator"]),
+                        ("cancel_requested_at__isnull", False),
+                    ),
+                    _connector="OR",
+                ),
+                name="job_cancel_request_complete",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('attempts_made__lte', models.F('max_attempts'))), name='job_attempts_bounded'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("attempts_made__lte", models.F("max_attempts"))),
+                name="job_attempts_bounded",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='idempotencykey',
-            constraint=models.UniqueConstraint(fields=('account', 'key'), name='idempotency_key_once_per_account'),
+            model_name="idempotencykey",
+            constraint=models.UniqueConstraint(
+                fields=("account", "key"), name="idempotency_key_once_per_account"
+            ),
         ),
         migrations.AddIndex(
-            model_name='attempt',
-            index=models.Index(condition=models.Q(('cleaned_at__isnull', True)), fields=['engine', 'status'], name='attempt_to_do'),
+            model_name="attempt",
+            index=models.Index(
+                condition=models.Q(("cleaned_at__isnull", True)),
+                fields=["engine", "status"],
+                name="attempt_to_do",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('job', 'number'), name='attempt_number_once_per_job'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("job", "number"), name="attempt_number_once_per_job"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(condition=models.Q(('status__in', ['collecting', 'created', 'preparing', 'running', 'starting'])), fields=('job',), name='attempt_one_live_per_job'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(
+                    ("status__in", ["collecting", "created", "preparing", "running", "starting"])
+                ),
+                fields=("job",),
+                name="attempt_one_live_per_job",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('container_name',), name='attempt_container_name_once'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                fields=("container_name",), name="attempt_container_name_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['abandoned', 'collecting', 'created', 'failed', 'preparing', 'running', 'settled', 'starting'])), name='attempt_status_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        [
+                            "abandoned",
+                            "collecting",
+                            "created",
+                            "failed",
+                            "preparing",
+                            "running",
+                            "settled",
+                            "starting",
+                        ],
+                    )
+                ),
+                name="attempt_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('status__in', ['abandoned', 'failed', 'settled']), models.Q(('end_reason', ''), _negated=True)), models.Q(('end_reason', ''), ('finished_at__isnull', True), ('status__in', ['collecting', 'created', 'preparing', 'running', 'starting'])), _connector='OR'), name='attempt_finished_exactly_when_final'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("finished_at__isnull", False),
+                        ("status__in", ["abandoned", "failed", "settled"]),
+                        models.Q(("end_reason", ""), _negated=True),
+                    ),
+                    models.Q(
+                        ("end_reason", ""),
+                        ("finished_at__isnull", True),
+                        ("status__in", ["collecting", "created", "preparing", "running", "starting"]),
+                    ),
+                    _connector="OR",
+                ),
+                name="attempt_finished_exactly_when_final",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('end_reason', ''), ('end_reason__in', ['cancelled', 'cancelled_by_operator', 'cannot_start', 'command_not_found', 'disk_full', 'disk_limit', 'engine_lost', 'exit_nonzero', 'expired_in_queue', 'image_not_found', 'image_refused', 'image_unauthorized', 'input_mismatch', 'input_unavailable', 'internal_error', 'killed', 'no_result', 'out_of_memory', 'output_missing', 'output_refused', 'output_too_large', 'policy_mismatch', 'pull_timeout', 'registry_unavailable', 'start_lost', 'storage_failed', 'succeeded', 'time_limit', 'worker_lost_too_often']), _connector='OR'), name='attempt_end_reason_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("end_reason", ""),
+                    (
+                        "end_reason__in",
+                        [
+                            "cancelled",
+                            "cancelled_by_operator",
+                            "cannot_start",
+                            "command_not_found",
+                            "disk_full",
+                            "disk_limit",
+                            "engine_lost",
+                            "exit_nonzero",
+                            "expired_in_queue",
+                            "image_not_found",
+                            "image_refused",
+                            "image_unauthorized",
+                            "input_mismatch",
+                            "input_unavailable",
+                            "internal_error",
+                            "killed",
+                            "no_result",
+                            "out_of_memory",
+                            "output_missing",
+                            "output_refused",
+                            "output_too_large",
+                            "policy_mismatch",
+                            "pull_timeout",
+                            "registry_unavailable",
+                            "start_lost",
+                            "storage_failed",
+                            "succeeded",
+                            "time_limit",
+                            "worker_lost_too_often",
+                        ],
+                    ),
+                    _connector="OR",
+                ),
+                name="attempt_end_reason_known",
+            ),
         ),
         migrations.AddIndex(
-            model_name='artifact',
-            index=models.Index(fields=['sha256'], name='artifact_sha256'),
+            model_name="artifact",
+            index=models.Index(fields=["sha256"], name="artifact_sha256"),
         ),
         migrations.AddConstraint(
-            model_name='artifact',
-            constraint=models.UniqueConstraint(fields=('job', 'path'), name='artifact_path_once_per_job'),
+            model_name="artifact",
+            constraint=models.UniqueConstraint(fields=("job", "path"), name="artifact_path_once_per_job"),
         ),
         migrations.AddConstraint(
-            model_name='logchunk',
-            constraint=models.UniqueConstraint(fields=('attempt', 'stream', 'offset'), name='log_chunk_once'),
+            model_name="logchunk",
+            constraint=models.UniqueConstraint(fields=("attempt", "stream", "offset"), name="log_chunk_once"),
         ),
         migrations.AddConstraint(
-            model_name='logchunk',
-            constraint=models.CheckConstraint(condition=models.Q(('stream__in', ['stderr', 'stdout'])), name='log_chunk_stream_known'),
+            model_name="logchunk",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("stream__in", ["stderr", "stdout"])), name="log_chunk_stream_known"
+            ),
         ),
     ]

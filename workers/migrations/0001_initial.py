@@ -7,32 +7,95 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('environments', '0001_initial'),
+        ("environments", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('public_id', models.UUIDField(default=compute_site.core.models.new_public_id, editable=False, help_text='The id that clients see (UUIDv7).', unique=True)),
-                ('status', models.CharField(choices=[('online', 'online'), ('draining', 'draining'), ('stopped', 'stopped'), ('lost', 'lost')], default='online', max_length=16)),
-                ('hostname', models.CharField(max_length=255)),
-                ('pid', models.PositiveIntegerField()),
-                ('version', models.CharField(blank=True, max_length=64)),
-                ('started_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('heartbeat_at', models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('engine', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='workers', to='environments.engine')),
-                ('superseded_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='workers.worker')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "public_id",
+                    models.UUIDField(
+                        default=compute_site.core.models.new_public_id,
+                        editable=False,
+                        help_text="The id that clients see (UUIDv7).",
+                        unique=True,
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("online", "online"),
+                            ("draining", "draining"),
+                            ("stopped", "stopped"),
+                            ("lost", "lost"),
+                        ],
+                        default="online",
+                        max_length=16,
+                    ),
+                ),
+                ("hostname", models.CharField(max_length=255)),
+                ("pid", models.PositiveIntegerField()),
+                ("version", models.CharField(blank=True, max_length=64)),
+                (
+                    "started_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                (
+                    "heartbeat_at",
+                    models.DateTimeField(db_default=compute_site.core.db.ClockTimestamp(), editable=False),
+                ),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "engine",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="workers",
+                        to="environments.engine",
+                    ),
+                ),
+                (
+                    "superseded_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="workers.worker",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-pk'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('status__in', ['draining', 'lost', 'online', 'stopped'])), name='worker_status_known'), models.UniqueConstraint(condition=models.Q(('status__in', ['draining', 'online'])), fields=('engine',), name='worker_one_live_per_engine'), models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('status__in', ['draining', 'online'])), models.Q(('ended_at__isnull', False), ('status__in', ['lost', 'stopped'])), _connector='OR'), name='worker_ended_exactly_when_ended')],
+                "ordering": ["-pk"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("status__in", ["draining", "lost", "online", "stopped"])),
+                        name="worker_status_known",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("status__in", ["draining", "online"])),
+                        fields=("engine",),
+                        name="worker_one_live_per_engine",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("ended_at__isnull", True), ("status__in", ["draining", "online"])),
+                            models.Q(("ended_at__isnull", False), ("status__in", ["lost", "stopped"])),
+                            _connector="OR",
+                        ),
+                        name="worker_ended_exactly_when_ended",
+                    ),
+                ],
             },
         ),
     ]
