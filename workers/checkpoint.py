@@ -6,6 +6,7 @@
 
 import os
 import signal
+import threading
 
 POINTS = (
     "take.before",
@@ -50,7 +51,8 @@ def checkpoint(name: str) -> None:
     if not _freezes:
         os.kill(os.getpid(), signal.SIGKILL)
     arm("")  # it goes on, when it is let, as if nothing had been
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # To this thread: the process's first one would be scheduled some time, and this one would go on until then.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 arm(os.environ.get("COMPUTE_SITE_STOP_AT", ""))

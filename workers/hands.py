@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class Hands:
-    """A few threads that call `look` when they are asked. At most one that was asked has not begun yet."""
+    """A few threads that call `look` when they are asked. At most one that was asked has not begun yet.
+
+    Nobody begins before `open`: what starts before the watcher listens could end unseen.
+    """
 
     def __init__(self, threads: int, look: Callable[[], object]) -> None:
         """`threads`: how many may be at work at once."""
@@ -23,6 +26,7 @@ class Hands:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         self._lock = threading.Lock()
         self._asked = False
+        self._opened = False
         self._stopped = False
         self._at_work = 0
 
@@ -32,7 +36,15 @@ class Hands:
             if self._asked or self._stopped:
                 return
             self._asked = True
-            self._pool.submit(self._go)
+            if self._opened:
+                self._pool.submit(self._go)
+
+    def open(self) -> None:
+        """Let them begin, first of all whoever was asked until now. Safe to repeat."""
+        with self._lock:
+            if self._asked and not self._opened and not self._stopped:
+                self._pool.submit(self._go)
+            self._opened = True
 
     def stop(self, seconds: float) -> bool:
         """Nobody begins from now on; wait for those who are at work. False when they need more than `seconds`."""

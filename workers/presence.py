@@ -78,7 +78,7 @@ def arrive(engine: Engine, threads: int) -> Presence:
     global _here
     worker = lifecycle.register(engine)
     hands = Hands(threads, partial(work, engine, worker))
-    _here = Presence(engine, worker, Watcher(engine), Heartbeats(worker, hands), hands)
+    _here = Presence(engine, worker, Watcher(engine, hands.open), Heartbeats(worker, hands), hands)
     lifecycle.heartbeat(worker)
     _here.heartbeats.start()
     take_on(engine, hands)

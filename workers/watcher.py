@@ -7,7 +7,7 @@ has to be done then is done by whoever hears the knock.
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,6 +41,7 @@ class Watcher:
     """The watching thread of one engine. `start` and `stop` once each; `poke` makes it look at the clock now."""
 
     engine: Engine
+    when_connected: Callable[[], None] = lambda: None  # called each time that it begins to hear of everything
 
     def __post_init__(self) -> None:
         self.seen: queue.Queue[Seen | None] = queue.Queue()
@@ -94,6 +95,7 @@ class Watcher:
             return
         if seen.kind == "connected":
             self._compare_at = 0.0
+            self.when_connected()
         elif seen.kind == "oom":
             self._out_of_memory.add(seen.container_id)
         elif seen.kind == "die":

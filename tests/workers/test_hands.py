@@ -36,13 +36,19 @@ def looks() -> Looks:
     return Looks()
 
 
+def crew_of(threads: int, look) -> Hands:
+    crew = Hands(threads, look)
+    crew.open()
+    return crew
+
+
 def end(crew: Hands, looks: Looks) -> None:
     looks.go_on.release(100)
     assert crew.stop(SOON)
 
 
 def test_who_asks_while_others_are_at_work_gets_one_more(looks):
-    crew = Hands(2, looks)
+    crew = crew_of(2, looks)
     crew.ask()
     assert looks.wait_begun()
     crew.ask()
@@ -52,7 +58,7 @@ def test_who_asks_while_others_are_at_work_gets_one_more(looks):
 
 
 def test_many_asks_before_anybody_begins_are_one(looks):
-    crew = Hands(1, looks)
+    crew = crew_of(1, looks)
     crew.ask()
     assert looks.wait_begun()
     for _ in range(10):
@@ -67,7 +73,7 @@ def test_many_asks_before_anybody_begins_are_one(looks):
 
 def test_an_ask_while_a_look_goes_on_is_never_lost(looks):
     """What turned up after the look began may not have been seen by it."""
-    crew = Hands(1, looks)
+    crew = crew_of(1, looks)
     crew.ask()
     assert looks.wait_begun()
     crew.ask()
@@ -77,12 +83,23 @@ def test_an_ask_while_a_look_goes_on_is_never_lost(looks):
 
 
 def test_nobody_begins_after_the_stop_and_the_stop_waits(looks):
-    crew = Hands(1, looks)
+    crew = crew_of(1, looks)
     crew.ask()
     assert looks.wait_begun()
     crew.ask()
     assert not crew.stop(0.1)
     crew.ask()
+    end(crew, looks)
+    assert looks.count == 1
+
+
+def test_nobody_begins_before_the_opening_and_who_was_asked_is_not_forgotten(looks):
+    crew = Hands(1, looks)
+    crew.ask()
+    assert not looks.begun.acquire(timeout=0.1)
+    crew.open()
+    crew.open()
+    assert looks.wait_begun()
     end(crew, looks)
     assert looks.count == 1
 
@@ -96,7 +113,7 @@ def test_a_look_that_fails_does_not_stop_the_next(caplog):
             raise faults.pop()
         seen.set()
 
-    crew = Hands(1, look)
+    crew = crew_of(1, look)
     crew.ask()
     while faults:
         pass
