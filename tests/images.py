@@ -17,8 +17,8 @@ from typing import Any
 
 from compute_site.embedded import image, rootfs
 from compute_site.embedded.engine_api import EngineApi
+from compute_site.embedded.sandbox import TOOLS_IMAGE as TOOLS
 
-TOOLS = "compute-site/tools:1"
 SAID = "the image's own entrypoint ran"
 VOLUMES = ("/var/own", "/srv/own/deep", "/data")
 ENVIRONMENT = {

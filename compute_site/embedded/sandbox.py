@@ -13,6 +13,7 @@ from .progress import Failed, step
 LAUNCHER = RUN / "launcher" / "cs-launcher"
 _LAUNCHER_SCRIPT = REPOSITORY / "docker/launcher/build"
 IMAGE = "compute-site/base:latest"
+TOOLS_IMAGE = "compute-site/tools:1"  # the base image with a shell, for tests
 
 
 def build_launcher() -> Path:
@@ -33,6 +34,13 @@ def build_image(docker_host: str) -> str:
     step(f"base image: {IMAGE}")
     image.build(docker_host, IMAGE)
     return IMAGE
+
+
+def build_tools_image(docker_host: str) -> str:
+    """Make the image with a shell that tests run jobs in; returns its tag, raises `Failed`."""
+    step(f"tools image: {TOOLS_IMAGE}")
+    image.build(docker_host, TOOLS_IMAGE, tools=True)
+    return TOOLS_IMAGE
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:

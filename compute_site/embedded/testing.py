@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from . import children
+from . import children, sandbox
 from .backing import Backing
 from .interrupts import Interrupted, Interrupts
 from .paths import REPOSITORY, RUN, Places
@@ -47,10 +47,10 @@ def _on(backing: Backing, modules: list[tuple[str, ...]]) -> int:
     code = 0
     try:
         with interrupts.raising():
-            _start(backing)
+            extra = _start(backing)
         for module in modules:
             step(" ".join(module))
-            code = _run(module, backing.environment() | _to_account(backing), interrupts)
+            code = _run(module, backing.environment() | _to_account(backing) | extra, interrupts)
             if code != 0:
                 break
         return code
@@ -70,11 +70,13 @@ def _to_account(backing: Backing) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def _start(backing: Backing) -> None:
+def _start(backing: Backing) -> dict[str, str]:
+    """Start everything; returns what tests need beyond a site's own environment."""
     if os.getuid() != 0:
         warn("not root: tests that mount disks or start engines of their own cannot run")
     backing.start()
     backing.prepare_sandbox()
+    return {"TOOLS_IMAGE": sandbox.build_tools_image(backing.environment()["DOCKER_HOST"])}
 
 
 def _run(module: tuple[str, ...], environment: dict[str, str], interrupts: Interrupts) -> int:

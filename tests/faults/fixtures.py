@@ -16,10 +16,10 @@ from django.db import connection, connections
 
 from compute_site.embedded import image
 from compute_site.embedded.dockerd import PrivateEngine, provide_programs
+from compute_site.embedded.sandbox import TOOLS_IMAGE
 from tests.factories import client_of, make_account, make_user
 from tests.faults.processes import Zygote
 from tests.faults.site import FaultSite
-from tests.images import TOOLS
 from workers.engines import connect
 from workers.fsck import disagreements
 from workers.sandbox import cgroup
@@ -136,7 +136,7 @@ def own_engine(fault_site: FaultSite) -> Iterator[PrivateEngine]:
     engine.start()
     try:
         image.build(engine.docker_host, site_settings.SANDBOX_IMAGE)
-        image.build(engine.docker_host, TOOLS, tools=True)
+        image.build(engine.docker_host, TOOLS_IMAGE, tools=True)
         yield engine
     finally:
         engine.stop()
