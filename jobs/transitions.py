@@ -60,11 +60,7 @@ def move_attempt(
     """
     if let_go:
         fields |= {"lease": None, "lease_worker": None, "lease_until": None}
-    condition = Q(token=attempt.token)
-    if lease is not None:
-        condition &= Q(lease=lease)
-    if guard is not None:
-        condition &= guard
+    where = {"token": attempt.token} | ({"lease": lease} if lease is not None else {})
     if to in attempt_states.FINAL:
         fields.setdefault("finished_at", ClockTimestamp())
-    return move(Attempt, attempt.pk, to, attempt_states.TRANSITIONS, guard=condition, **fields)
+    return move(Attempt, attempt.pk, to, attempt_states.TRANSITIONS, where=where, guard=guard, **fields)

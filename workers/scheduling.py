@@ -7,7 +7,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F
 
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
@@ -148,7 +147,7 @@ def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
             JobStatus.PREPARING,
             attempt_id=attempt.pk,
             data={"attempt": attempt.number, "cores": list(claim.cores), "devices": list(claim.devices)},
-            attempts_made=F("attempts_made") + 1,
+            attempts_made=job.attempts_made + 1,  # read with the lock on its row
             passed_over_since=None,
             not_before=None,
             phase="workspace",

@@ -3,7 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.db import models
+from django.db import connection, models
+
+from compute_site.core.db import ClockTimestamp
+
+NOTHING: Mapping[str, Any] = {}
 
 
 def move(
@@ -13,13 +17,15 @@ def move(
     transitions: Mapping[str, frozenset[str]],
     *,
     sources: Iterable[str] | None = None,
+    where: Mapping[str, Any] = NOTHING,
     guard: models.Q | None = None,
     **fields: Any,
 ) -> bool:
-    """Set `status` to `to` where the row is in a state that may go there and `guard` holds; one statement.
+    """Set `status` to `to` where the row is in a state that may go there and its guards hold; one statement.
 
-    `sources` narrows the allowed states further. Returns whether this caller did it: False means that somebody
-    was first, and nothing was changed. Callers write the event and decide what a False means.
+    `where`: fields with the values that they must have; `guard`: any other condition. `sources` narrows the allowed
+    states further. Returns whether this caller did it: False means that somebody was first, and nothing was changed.
+    Callers write the event and decide what a False means.
     """
     allowed = {source for source, targets in transitions.items() if to in targets}
     if sources is not None:
@@ -27,8 +33,51 @@ def move(
         if not wanted <= allowed:
             raise ValueError(f"{model.__name__}: no transition from {sorted(wanted - allowed)} to {to}")
         allowed = wanted
-    rows = model._default_manager.filter(guard or models.Q(), pk=pk, status__in=allowed)
+    values = {"status": to, **fields}
+    if guard is None and all(map(_is_plain, values.values())):
+        return _plain_update(model, pk, allowed, where, values)
+    rows = model._default_manager.filter(guard or models.Q(), pk=pk, status__in=allowed, **where)
     if rows.query.count_active_tables() > 1:
         # Through a join Django selects the keys first: whoever changed the row while we waited would go unnoticed.
         raise ValueError(f"{model.__name__}: a guard on another table has to be an Exists, not a join")
-    return rows.update(status=to, **fields) == 1
+    return rows.update(**values) == 1
+
+
+def _is_plain(value: Any) -> bool:
+    """A value, or the database's clock; not an expression that only Django can write as SQL."""
+    return type(value) is ClockTimestamp or not hasattr(value, "resolve_expression")
+
+
+def _plain_update(
+    model: type[models.Model], pk: int, allowed: set[str], where: Mapping[str, Any], values: Mapping[str, Any]
+) -> bool:
+    """The same statement without Django's compiler, which takes a millisecond: a job moves nine times."""
+    changes: list[str] = []
+    parameters: list[Any] = []
+    for name, value in values.items():
+        clock = type(value) is ClockTimestamp
+        changes.append(f"{_column(model, name)} = {'clock_timestamp()' if clock else '%s'}")
+        parameters += [] if clock else [_prepared(model, name, value)]
+    conditions = [f"{_column(model, 'pk')} = %s", f"{_column(model, 'status')} = ANY(%s)"]
+    parameters += [pk, sorted(allowed)]
+    for name, value in where.items():
+        conditions.append(f"{_column(model, name)} = %s")
+        parameters.append(_prepared(model, name, value))
+    table = connection.ops.quote_name(model._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET {', '.join(changes)} WHERE {' AND '.join(conditions)}", parameters
+        )
+        return cursor.rowcount == 1
+
+
+def _field(model: type[models.Model], name: str) -> Any:
+    return model._meta.pk if name == "pk" else model._meta.get_field(name)
+
+
+def _column(model: type[models.Model], name: str) -> str:
+    return connection.ops.quote_name(_field(model, name).column)
+
+
+def _prepared(model: type[models.Model], name: str, value: Any) -> Any:
+    return _field(model, name).get_db_prep_save(value, connection)

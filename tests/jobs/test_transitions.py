@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from compute_site.core.db import database_now
 from jobs.models import FINAL, Attempt, AttemptStatus, Job, JobStatus
@@ -89,3 +90,21 @@ def test_one_live_attempt_of_a_job(site, user, account):
     attempt = take(submit(user))
     with pytest.raises(IntegrityError, match="attempt_one_live_per_job"), transaction.atomic():
         Attempt.objects.create(job=attempt.job, number=2, engine=attempt.engine, uid=1, container_name="x")
+
+
+def test_a_move_writes_the_same_values_with_and_without_django_s_compiler(site, user, account):
+    fields = {
+        "exit_facts": {"a": [1, None]},
+        "exit_code": None,
+        "container_id": "x'%s\\",
+        "exited_at": database_now(),
+    }
+    rows = []
+    for guard in (None, Q(engine=site.engine)):
+        attempt = take(submit(user), "created", "starting", "running")
+        assert move_attempt(attempt, "collecting", lease=attempt.lease, let_go=True, guard=guard, **fields)
+        assert not move_attempt(attempt, "settled", lease=uuid.uuid4(), guard=guard, end_reason="succeeded")
+        attempt.refresh_from_db()
+        rows.append({name: getattr(attempt, name) for name in (*fields, "status", "lease", "lease_until")})
+        force(attempt.job, "cancelled", FINAL)
+    assert rows[0] == rows[1] == {**fields, "status": "collecting", "lease": None, "lease_until": None}
