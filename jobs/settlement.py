@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from compute_site.core.db import database_now, lock_one
+from compute_site.core.db import database_now, lock_key
 from compute_site.core.errors import TransitionRefused
 from jobs.admission import queue_expiry
 from jobs.billing.models import Account
@@ -41,7 +41,7 @@ def record_exit(
     if started_at is not None:
         fields["started_at"] = job_fields["started_at"] = started_at
     with transaction.atomic():
-        job = lock_one(Job.objects.filter(pk=attempt.job_id).only("public_id", "status"))
+        job = lock_key(Job, attempt.job_id)
         if not move_attempt(attempt, AttemptStatus.COLLECTING, lease=lease, **fields):
             return False
         if not move_job(job.pk, JobStatus.COLLECTING, attempt_id=attempt.pk, **job_fields):
@@ -75,9 +75,9 @@ def abandon(
 
 def _finish(attempt: Attempt, lease: UUID | None, to: AttemptStatus, outcome: Outcome) -> bool:
     with transaction.atomic():
-        job = lock_one(Job.objects.filter(pk=attempt.job_id))
-        current = lock_one(Attempt.objects.filter(pk=attempt.pk).defer("effective", "exit_facts"))
-        lock_one(Account.objects.filter(pk=job.account_id).only("pk"))
+        job = lock_key(Job, attempt.job_id)
+        current = lock_key(Attempt, attempt.pk)
+        lock_key(Account, job.account_id)
         if job.is_final or current.token != attempt.token:
             return False
         cancelled = to == AttemptStatus.SETTLED and job.cancel_requested_at is not None

@@ -5,7 +5,8 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.db import connection
 
-from jobs.models import Attempt
+from compute_site.core.db import read_key, rows_of
+from jobs.models import Attempt, Job
 from workers.engines import Connection
 from workers.models import Worker
 from workers.steps import Run
@@ -27,7 +28,7 @@ CLAIM_SQL = """
            AND (lease IS NULL OR lease_until < clock_timestamp())
          ORDER BY status IN ('preparing', 'created', 'starting'), status <> 'collecting', id
          LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-    RETURNING id
+    RETURNING {columns}
 """
 
 
@@ -41,15 +42,17 @@ def claim_step(link: Connection, worker: Worker) -> Run | None:
         "deadline": STEP_SECONDS,
         "engine": link.engine.pk,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(CLAIM_SQL, values)
-        row = cursor.fetchone()
-    return load(row[0], lease, link) if row else None
+    claimed = rows_of(Attempt, CLAIM_SQL, values)
+    return _run(claimed[0], lease, link) if claimed else None
 
 
 def load(attempt_id: int, lease: UUID, link: Connection) -> Run:
     """The run of a leased attempt, read fresh."""
-    attempt = Attempt.objects.select_related("job").defer("effective").get(pk=attempt_id)
+    return _run(Attempt.objects.get(pk=attempt_id), lease, link)
+
+
+def _run(attempt: Attempt, lease: UUID, link: Connection) -> Run:
+    attempt.job = read_key(Job, attempt.job_id)
     return Run(attempt, attempt.job, lease, link)
 
 

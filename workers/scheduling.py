@@ -8,10 +8,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
+from compute_site.core.db import read_key, rows_of
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
-from environments.models import Engine, EngineState, EnvironmentState, Tier
+from environments.models import Engine, EngineState, Environment, EnvironmentState, Tier
 from jobs.models import Attempt, Job, JobStatus
 from jobs.transitions import move_job
 from workers.checkpoint import checkpoint
@@ -50,6 +51,10 @@ CANDIDATE_SQL = """
      ORDER BY (t.tier = 'free'), j.id
 """
 
+LOCKED_SQL = """
+    SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
+       FOR NO KEY UPDATE SKIP LOCKED
+"""
 MAY_START_SQL = """
     SELECT g.state, w.status FROM environments_engine g, workers_worker w WHERE w.id = %s AND g.id = %s
 """
@@ -124,10 +129,11 @@ def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> T
 
 
 def _locked(job_id: int) -> Job | None:
-    rows = Job.objects.select_related("environment").filter(
-        pk=job_id, status=JobStatus.QUEUED, cancel_requested_at__isnull=True
-    )
-    return rows.select_for_update(no_key=True, skip_locked=True, of=("self",)).first()
+    rows = rows_of(Job, LOCKED_SQL, [job_id])
+    if not rows:
+        return None
+    rows[0].environment = read_key(Environment, rows[0].environment_id)
+    return rows[0]
 
 
 def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:

@@ -16,10 +16,10 @@ from time import monotonic
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 
-from compute_site.core.db import ClockTimestamp
+from compute_site.core.db import ClockTimestamp, read_key, rows_of
 from compute_site.core.errors import InfrastructureFailed
 from environments.models import Engine
-from jobs.models import Attempt, AttemptStatus
+from jobs.models import Attempt, AttemptStatus, Job
 from workers.cleaning import hold_name
 from workers.engines import Connection, WrongEngine, connect
 from workers.exits import ENDED, record_exit, record_gone
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 TURN = 0.5  # seconds between two looks at the clock
 COMPARE = 5.0  # seconds between two comparisons of all containers with the rows
 MIB = 2**20
+RUNNING_IN_SQL = """
+    SELECT {columns} FROM {table}
+     WHERE engine_id = %s AND container_id = %s AND status IN ('running', 'starting') AND cleaned_at IS NULL
+"""
 
 
 @dataclass
@@ -103,7 +107,7 @@ class Watcher:
 
     def _ended(self, container_id: str) -> None:
         link = connect(self.engine)
-        attempt = watched(self.engine).filter(container_id=container_id).first()
+        attempt = _running_in(self.engine, container_id)
         container = link.client.inspect(container_id) if attempt else None
         if attempt and container and container.status in ENDED:
             record_exit(link, attempt, container, oom_event=container_id in self._out_of_memory)
@@ -134,6 +138,15 @@ class Watcher:
             self._shipped[key] = ship_log(
                 attempt, workspace, stream, start=self._shipped.get(key), chunks=AT_ONCE
             )
+
+
+def _running_in(engine: Engine, container_id: str) -> Attempt | None:
+    """The attempt whose container it is, if that may be running."""
+    rows = rows_of(Attempt, RUNNING_IN_SQL, [engine.pk, container_id])
+    if not rows:
+        return None
+    rows[0].job = read_key(Job, rows[0].job_id)
+    return rows[0]
 
 
 def watched(engine: Engine):  # type: ignore[no-untyped-def]  # a queryset with an annotation has no name in the stubs

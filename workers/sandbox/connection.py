@@ -134,7 +134,9 @@ class Connection:
         request.headers = CaseInsensitiveDict(headers or {})
         request.prepare_body(data, None)
         adapter = api.get_adapter(request.url)
-        response = adapter.send(request, stream=stream, timeout=timeout, verify=api.verify or False, cert=api.cert)
+        response = adapter.send(
+            request, stream=stream, timeout=timeout, verify=api.verify or False, cert=api.cert
+        )
         if not stream:
             _ = response.content
         return response
