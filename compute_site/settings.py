@@ -29,6 +29,8 @@ if not (UID_RANGE[0] >= 1000 and UID_RANGE[1] >= 1 and sum(UID_RANGE) < 2**32):
         f"UID_FIRST and UID_COUNT are {UID_RANGE}; jobs need numbers from 1000 to below 2^32."
     )
 DOCKER_HOST = env.str("DOCKER_HOST", default="unix:///var/run/docker.sock")
+# Environments as Ocean Node is configured with them: JSON, or @ and the path of a file.
+DOCKER_COMPUTE_ENVIRONMENTS = env.str("DOCKER_COMPUTE_ENVIRONMENTS", default="")
 LOG_CAP_BYTES = env.int("LOG_CAP_BYTES", default=16 * 1024 * 1024)  # per stream
 WORKER_TTL_SECONDS = env.int("WORKER_TTL_SECONDS", default=15)  # silent for longer = lost
 STEP_LEASE_SECONDS = env.int("STEP_LEASE_SECONDS", default=20)  # renewed by the worker's heartbeat

@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
+from environments.access import may_use
 from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import lock_account, queue_and_key, read_offer
@@ -56,6 +57,9 @@ def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str,
     """The job's row and its first event; whatever refuses it raises before anything is written."""
     now = account.now  # type: ignore[attr-defined]  # read with the lock
     environment = _find_environment(spec.environment)
+    if not may_use(environment, spec.tier, user):
+        text = f"The {spec.tier} tier of this environment is not open to you."
+        raise NotAdmitted(text, field="environment", code="no_access")
     job = Job(
         account=account,
         submitted_by_id=user.pk,

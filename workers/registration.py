@@ -8,7 +8,9 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import SiteError
 from compute_site.core.models import save_clean
+from environments import nvml
 from environments.detection import record_engine, record_host
+from environments.devices import record_devices
 from environments.models import Engine, Host
 from workers.engines import WrongEngine, client_for, disconnect
 from workers.sandbox.docker import EngineClient, EngineFacts
@@ -35,8 +37,11 @@ def register_engine(name: str, endpoint: str, host_name: str, **fields: Any) -> 
     return engine, detect(engine)
 
 
-def detect(engine: Engine) -> list[str]:
-    """Ask the engine again, and write what it says into its host and itself; returns warnings. Raises as above."""
+def detect(engine: Engine, nvml_library: Any = None) -> list[str]:
+    """Ask the engine again, and write what it says into its host and itself; returns warnings. Raises as above.
+
+    NVIDIA devices are looked for where the engine's socket is of this machine; `nvml_library` stands in for pynvml.
+    """
     if engine.host is None:
         raise ValidationError({"host": "A fleet engine has no host to detect."})
     client = client_for(engine)
@@ -47,11 +52,29 @@ def detect(engine: Engine) -> list[str]:
             "Register it under a new name; if the old one is gone for ever, declare its host gone."
         )
     found = _probe(client, facts)
-    warnings = record_host(engine.host, facts)
+    warnings = record_host(engine.host, facts) + detect_devices(engine, nvml_library)
     details = {**asdict(facts), **asdict(found)}
     record_engine(engine, facts, found, details)
     disconnect(engine)
     return [*warnings, *found.notes]
+
+
+def detect_devices(engine: Engine, nvml_library: Any = None) -> list[str]:
+    """Look for NVIDIA devices and write them into the engine's host; returns warnings, also when nobody could look.
+
+    Then the devices stay as they are.
+    """
+    assert engine.host is not None
+    if not engine.endpoint.startswith("unix:"):
+        return [
+            f"NVIDIA devices were not looked for: {engine} is on another machine. Enter them by hand in the admin, or run"
+            " detect_host there."
+        ]
+    try:
+        facts = nvml.detect_devices(nvml_library) if nvml_library is not None else nvml.detect_devices()
+    except nvml.NVMLUnavailable as error:
+        return [str(error)]
+    return record_devices(engine.host, facts)
 
 
 def _probe(client: EngineClient, facts: EngineFacts) -> Probe:

@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
 from environments.admin.pictures import cores_picture, devices_picture
-from environments.admin.rows import FreeTierInline, PriceListInline, ResourceInline
+from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline
 from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores, parse_cores
 from environments.models import Environment, PriceList, Resource
@@ -47,7 +47,7 @@ class EnvironmentAdmin(EditedAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""
 
     form = EnvironmentForm
-    inlines = (ResourceInline, FreeTierInline, PriceListInline)
+    inlines = (ResourceInline, FreeTierInline, PriceListInline, AccessRuleInline)
     list_display = ("slug", "engine", "state", "offered", "max_jobs", "enable_network")
     list_filter = ("state", "engine")
     list_select_related = ("engine",)

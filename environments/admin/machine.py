@@ -85,7 +85,8 @@ class HostAdmin(EditedAdmin):
 class DeviceAdmin(EditedAdmin):
     """GPUs and other accelerators; detection makes those of NVIDIA, others are entered here."""
 
-    list_display = ("uuid", "host", "kind", "model", "memory_mib", "health")
+    list_display = ("uuid", "host", "kind", "model", "memory_mib", "health", "seen_at")
+    readonly_fields = ("seen_at", "missing_since")
     list_filter = ("host", "health", "kind")
     search_fields = ("uuid", "model")
     fields = (
@@ -97,12 +98,14 @@ class DeviceAdmin(EditedAdmin):
         "memory_mib",
         "driver_version",
         "health",
+        "seen_at",
+        "missing_since",
         "seen_version",
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """A device is known by its uuid and stays on its host."""
-        return ("host", "uuid") if obj else ()
+        return (*self.readonly_fields, "host", "uuid") if obj else self.readonly_fields
 
     def lock_before_saving(self, obj: Device) -> None:
         """An edit of a device must not race with a reservation."""

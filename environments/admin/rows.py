@@ -13,7 +13,7 @@ from unfold.widgets import (
 )
 
 from compute_site.core.admin import StrictForm
-from environments.models import Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
+from environments.models import AccessRule, Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
 
 
 def whole_number(help_text: str) -> forms.IntegerField:
@@ -152,6 +152,23 @@ class PriceListInline(StackedInline):
     model = PriceList
     form = PriceListForm
     fields = ("currency", "prices")
+    extra = 0
+
+
+class AccessRuleForm(StrictForm):
+    """One rule."""
+
+    def path(self) -> str:
+        """Refusals of a rule."""
+        return "access."
+
+
+class AccessRuleInline(TabularInline):
+    """Who may use which tier; none = everybody."""
+
+    model = AccessRule
+    form = AccessRuleForm
+    fields = ("tier", "kind", "value")
     extra = 0
 
 

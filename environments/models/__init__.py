@@ -1,5 +1,6 @@
 """What may run on which share of which machine."""
 
+from environments.models.access import AccessKind, AccessRule
 from environments.models.engine import Engine, EngineKind, EngineState
 from environments.models.environment import Environment, EnvironmentState
 from environments.models.host import Core, Device, DeviceHealth, Host
@@ -15,6 +16,8 @@ from environments.models.reservation import (
 from environments.models.resource import Resource, ResourceDevice, ResourceKind, Sharing
 
 __all__ = [
+    "AccessKind",
+    "AccessRule",
     "Core",
     "Device",
     "DeviceHealth",

@@ -13,6 +13,8 @@ from environments.models.host import SLUG, Host
 UNIX_ENDPOINT = re.compile(r"^unix:///[^\s\0]+$")
 TCP_ENDPOINT = re.compile(r"^tcp://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}$", re.ASCII)
 
+UPKEEP_LEAST = {"image_retention_days": 1, "image_cleanup_interval": 3_600, "payment_claim_interval": 60}
+
 
 class EngineKind(models.TextChoices):
     DOCKER = "docker", "Docker"
@@ -129,6 +131,10 @@ class Engine(EditedModel):
     def clean(self) -> None:
         """Endpoint and TLS files are complete, the host stays. Raises ValidationError with fields."""
         errors = self._endpoint_errors() if self.kind == EngineKind.DOCKER else {}
+        for field, least in UPKEEP_LEAST.items():
+            value = getattr(self, field)
+            if type(value) is int and 0 <= value < least:
+                errors[field] = f"Found {value}; enter at least {least}."
         if self.kind == EngineKind.DOCKER and self.host_id is None:
             errors["host"] = "A Docker engine stands on a host; choose one."
         if self.kind == EngineKind.FLEET and self.host_id is not None:

@@ -133,6 +133,18 @@ class Device(EditedModel):
         default=DeviceHealth.HEALTHY,
         help_text="Unhealthy devices are not handed out.",
     )
+    seen_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When detection last saw it; empty = entered by hand.",
+    )
+    missing_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Detection no longer sees it; it is unhealthy until it is back.",
+    )
 
     class Meta:
         ordering = ["host", "pk"]

@@ -19,6 +19,8 @@ from knox.models import get_token_model
 from compute_site.core.errors import SiteError
 from compute_site.core.models import save_clean
 from environments.editing import activate_engine
+from environments.importing import Choice, import_configuration
+from environments.management.commands.import_environments import from_settings
 from environments.models import Engine, EngineState, Environment, Host
 from environments.setup import create_environment
 from jobs.billing.models import Account, Membership, Role
@@ -77,13 +79,16 @@ class Command(BaseCommand):
 
 
 def provide_environments(engine: Engine) -> list[Environment]:
-    """The engine's environments; `small` (with a free tier) and `large` when it has none yet, and it is activated.
+    """The engine's environments, and it is activated: those that DOCKER_COMPUTE_ENVIRONMENTS says, else `small` (with a
+    free tier) and `large` when it has none yet.
 
     Before: a registered engine. After: active, unless an operator has drained it. Raises ValidationError.
     """
     assert engine.host is not None
     with transaction.atomic():
-        if not engine.environments.exists():
+        if settings.DOCKER_COMPUTE_ENVIRONMENTS:
+            import_configuration(from_settings(), Choice(engine=engine.name))
+        elif not engine.environments.exists():
             keep_for_system(engine.host)
             create_small_and_large(engine, engine.host)
         if engine.state == EngineState.DISABLED:

@@ -1,0 +1,29 @@
+"""Whether somebody may use a tier of an environment. No rule = open to all; any rule = closed to all others."""
+
+from typing import Protocol
+
+from django.contrib.auth.models import Group
+
+from environments.models import AccessKind, AccessRule, Environment
+
+
+class Person(Protocol):
+    """Whoever asks: a user of the site."""
+
+    pk: int
+
+    def get_username(self) -> str: ...
+
+
+def may_use(environment: Environment, tier: str, person: Person) -> bool:
+    """Judged by user name and groups. Rules for wallets match nobody, since nobody proves one to the site yet.
+
+    One statement, two where a rule names a group.
+    """
+    rules = set(
+        AccessRule.objects.filter(environment=environment, tier=tier).order_by().values_list("kind", "value")
+    )
+    if not rules or (AccessKind.USER.value, person.get_username()) in rules:
+        return True
+    groups = {value for kind, value in rules if kind == AccessKind.GROUP}
+    return bool(groups) and Group.objects.filter(user=person.pk, name__in=groups).exists()

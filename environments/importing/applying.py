@@ -1,0 +1,223 @@
+"""The import: everything in one transaction or nothing, through the same rules as every other door."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef
+
+from compute_site.core.db import lock, lock_one
+from environments.editing import activate_engine, place_cores, retire
+from environments.importing.amounts import decide
+from environments.importing.cores import Asking, HostCores, share_cores
+from environments.importing.engines import find_engine
+from environments.importing.exporting import export_engine, export_environment
+from environments.importing.forms import read_configuration
+from environments.importing.paths import errors_in_file
+from environments.importing.plan import ACTIVATED, CREATED, LEFT, RETIRED, Change, Plan, compared
+from environments.importing.wanted import WantedEngine, WantedEnvironment
+from environments.importing.writing import write_environment
+from environments.models import (
+    Core,
+    Device,
+    Engine,
+    EngineState,
+    Environment,
+    EnvironmentState,
+    Host,
+    ReservedCore,
+)
+from environments.reservations import lock_host
+from environments.rules import check_environment, warnings
+
+Note = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How to import. Names are empty and `tokens` (default fee token by chain id) has nothing unless given."""
+
+    engine: str = ""
+    host: str = ""
+    replace: bool = False
+    dry_run: bool = False
+    activate: bool = False
+    tokens: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class _Row:
+    """One environment on its way: what is wanted, what was there, and which cores it gets."""
+
+    engine: Engine
+    wanted: WantedEnvironment
+    before: dict[str, Any] | None
+    asking: Asking
+    environment: Environment | None = None
+
+    @property
+    def made(self) -> Environment:
+        """The environment, once its rows were written."""
+        assert self.environment is not None
+        return self.environment
+
+
+def import_configuration(body: bytes, choice: Choice | None = None) -> Plan:
+    """Make engines and environments as the file says; returns what was done, or would be with `dry_run`.
+
+    The file decides whole environments: what it does not say gets its default, what only other environments have stays.
+    A second import of the same file changes nothing. Raises ValidationError {path of the file: messages}; then
+    nothing was written.
+    """
+    choice = choice or Choice()
+    wanted, notes = read_configuration(body, choice.tokens or {})
+    if choice.engine and len(wanted) > 1:
+        text = f"The file has {len(wanted)} engines, --engine names one; import them one by one."
+        raise ValidationError({"file": text})
+    with transaction.atomic():
+        plan = _apply(wanted, Plan(notes=list(notes)), choice)
+        if choice.dry_run:
+            transaction.set_rollback(True)
+    return plan
+
+
+def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
+    def note(path: str, message: str) -> None:
+        plan.notes.append(f"{path}: {message}")
+
+    engines: list[tuple[Engine, WantedEngine, bool]] = []
+    for entry in entries:
+        engine, made = find_engine(
+            entry, name=choice.engine, host=choice.host, alone=len(entries) == 1, note=note
+        )
+        if engine in [one for one, _, _ in engines]:
+            raise ValidationError(
+                {entry.path: f"The engine {engine} stands there twice; make both one entry."}
+            )
+        engines.append((engine, entry, made))
+    hosts = {key: lock_host(key) for key in sorted({engine.host_id or 0 for engine, _, _ in engines})}
+    plan.changes += [_write_engine(*one) for one in engines]
+    rows = [row for engine, entry, _ in engines for row in _rows(engine, entry)]
+    for engine, entry, _ in engines:
+        plan.changes += _others(engine, entry, choice.replace)
+    for key, host in hosts.items():
+        _import_to_host(host, [row for row in rows if row.engine.host_id == key], note)
+    plan.changes += [_compared(row) for row in rows]
+    for engine, _, _ in engines:
+        if choice.activate and engine.state == EngineState.DISABLED:
+            activate_engine(engine)
+            plan.changes.append(Change(ACTIVATED, f"engine {engine}"))
+    plan.notes += dict.fromkeys(text for row in rows for text in _warnings(row.made))
+    return plan
+
+
+def _compared(row: _Row) -> Change:
+    """What became of it; a version more where anything did, so that a form opened before is stale."""
+    change = compared(f"environment {row.made}", row.before, export_environment(row.made))
+    if row.before is not None and change.details:
+        Environment.objects.filter(pk=row.made.pk).update(version=F("version") + 1)
+    return change
+
+
+def _write_engine(engine: Engine, entry: WantedEngine, made: bool) -> Change:
+    lock_one(Engine.objects.filter(pk=engine.pk))
+    before, name = export_engine(engine), f"engine {engine}"
+    if any(getattr(engine, field) != value for field, value in entry.fields.items()):
+        for field, value in entry.fields.items():
+            setattr(engine, field, value)
+        engine.version += 1
+        with errors_in_file(entry):
+            engine.full_clean()
+        engine.save(update_fields=[*entry.fields, "version"])
+    after = export_engine(engine)
+    for told in (before, after):
+        told.pop("environments")
+    if made:
+        return Change(
+            CREATED, name, (f"endpoint: {engine.endpoint}", f"host: {engine.host}", "state: disabled")
+        )
+    return compared(name, before, after)
+
+
+def _rows(engine: Engine, entry: WantedEngine) -> list[_Row]:
+    there = {row.slug: row for row in lock(Environment.objects.filter(engine=engine))}
+    rows = []
+    for wanted in entry.environments:
+        old = there.get(wanted.slug)
+        before = None if old is None else export_environment(old)
+        rows.append(_Row(engine, wanted, before, Asking(None if old is None else old.pk, wanted.cores)))
+    return rows
+
+
+def _others(engine: Engine, entry: WantedEngine, replace: bool) -> list[Change]:
+    """Environments that the file does not have: retired when it replaces, else left alone."""
+    changes = []
+    others = Environment.objects.filter(engine=engine).exclude(state=EnvironmentState.RETIRED)
+    for other in others.exclude(slug__in=[wanted.slug for wanted in entry.environments]).order_by("slug"):
+        if replace:
+            try:
+                retire(other)
+            except ValidationError as error:
+                raise ValidationError({entry.path: error.messages}) from error
+            changes.append(Change(RETIRED, f"environment {other}", ("it is not in the file",)))
+        else:
+            changes.append(
+                Change(LEFT, f"environment {other}", ("it is not in the file; --replace retires it",))
+            )
+    return changes
+
+
+def _import_to_host(host: Host, rows: Collection[_Row], note: Note) -> None:
+    """Rows first, then the cores (all released before any is given), then every rule."""
+    _share(host, rows)
+    _each(rows, lambda row: _write(host, row, note))
+    for row in rows:
+        surplus = Core.objects.filter(environment=row.environment).exclude(index__in=row.asking.given)
+        surplus.update(environment=None)
+    _each(rows, lambda row: place_cores(row.made, row.asking.given))
+    _each(rows, lambda row: check_environment(row.made))
+
+
+def _each(rows: Collection[_Row], step: Callable[[_Row], None]) -> None:
+    """The step for each environment; raises what was wrong in any of them, by path of the file."""
+    errors: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        try:
+            with errors_in_file(row.wanted):
+                step(row)
+        except ValidationError as error:
+            for path, found in error.update_error_dict({}).items():
+                errors[path] += found
+    if errors:
+        raise ValidationError(dict(errors))
+
+
+def _write(host: Host, row: _Row, note: Note) -> None:
+    decided = decide(row.wanted, host, len(row.asking.given), note)
+    row.environment = write_environment(row.engine, row.wanted, decided)
+
+
+def _share(host: Host, rows: Collection[_Row]) -> None:
+    held = ReservedCore.objects.filter(core=OuterRef("pk"), released_at=None)
+    cores = Core.objects.filter(host=host, index__lt=host.cpu_count).annotate(held=Exists(held))
+    keys = {row.asking.key for row in rows}
+    strangers = {}
+    owner = {}
+    for core in cores.select_related("environment__engine").order_by("index"):
+        owner[core.index] = core.environment_id
+        if core.environment is not None and core.environment_id not in keys:
+            strangers[core.environment.pk] = str(core.environment)
+    share_cores(
+        HostCores(host.name, owner, {core.index for core in cores if core.held}),
+        [row.asking for row in rows],
+        strangers,
+    )
+
+
+def _warnings(environment: Environment) -> list[str]:
+    unseen = Device.objects.filter(resource_devices__environment=environment, seen_at=None)
+    found = [f"{device.uuid}: not seen by detection yet." for device in unseen.order_by("pk")]
+    return [f"{environment}: {text}" for text in [*warnings(environment), *found]]

@@ -1,0 +1,166 @@
+"""Engines and environments in the nested form of Ocean Node's configuration: what an import of it would make again."""
+
+import json
+import re
+from collections import defaultdict
+from decimal import Decimal, localcontext
+from typing import Any
+
+from environments.importing.offers import SIZED
+from environments.importing.reading import GIB
+from environments.models import (
+    AccessKind,
+    Engine,
+    Environment,
+    EnvironmentState,
+    FreeResource,
+    FreeTier,
+    Resource,
+    ResourceKind,
+    Sharing,
+    Tier,
+)
+
+NUMBER = re.compile(r'"number:([0-9.]+)"')
+
+
+def as_json(configuration: list[dict[str, Any]]) -> str:
+    """JSON text in which every price keeps all its digits."""
+    text = json.dumps(
+        configuration, indent=2, ensure_ascii=False, default=lambda number: f"number:{number:f}"
+    )
+    return NUMBER.sub(r"\1", text)
+
+
+def export_engine(engine: Engine) -> dict[str, Any]:
+    """The engine with all its environments but the retired."""
+    rows = engine.environments.exclude(state=EnvironmentState.RETIRED).select_related("engine__host")
+    return {
+        **_endpoint(engine),
+        "imageRetentionDays": engine.image_retention_days,
+        "imageCleanupInterval": engine.image_cleanup_interval,
+        "paymentClaimInterval": engine.payment_claim_interval,
+        "environments": [export_environment(row) for row in rows.order_by("slug")],
+    }
+
+
+def export_environment(environment: Environment) -> dict[str, Any]:
+    """One environment; keys that say nothing are left out. Its cores are named, so that they stay the same."""
+    cores = list(environment.cores.order_by("index").values_list("index", flat=True))
+    tier = FreeTier.objects.filter(environment=environment).first()
+    found = {
+        "id": environment.slug,
+        "description": environment.description,
+        **_durations(environment),
+        "maxJobs": environment.max_jobs,
+        "maxQueueWait": environment.max_queue_wait,
+        "cpuCores": cores,
+        "resources": [_resource(row) for row in environment.resources.order_by("pk") if row.total],
+        "access": _access(environment, Tier.PAID),
+        "fees": _fees(environment),
+        "free": None if tier is None else _free(tier),
+    }
+    return {key: value for key, value in found.items() if value not in (None, "", {}, [])}
+
+
+def _endpoint(engine: Engine) -> dict[str, Any]:
+    if engine.endpoint.startswith("unix://"):
+        return {"socketPath": engine.endpoint.removeprefix("unix://")}
+    host, _, port = engine.endpoint.removeprefix("tcp://").rpartition(":")
+    tls = {"caPath": engine.tls_ca, "certPath": engine.tls_certificate, "keyPath": engine.tls_key}
+    return {"host": host, "port": int(port), **{key: value for key, value in tls.items() if value}}
+
+
+def _durations(terms: Environment | FreeTier) -> dict[str, int]:
+    return {
+        "storageExpiry": terms.storage_expiry,
+        "maxJobDuration": terms.max_job_duration,
+        "minJobDuration": terms.min_job_duration,
+    }
+
+
+def _amounts(kind: str, row: Resource | FreeResource) -> dict[str, int | str]:
+    """GiB where they are whole, else text with its unit."""
+
+    def written(amount: int) -> int | str:
+        if kind not in SIZED:
+            return amount
+        return amount // GIB if amount % GIB == 0 else f"{amount}MiB"
+
+    return {name: written(getattr(row, name)) for name in ("total", "min", "max")}
+
+
+def _resource(row: Resource) -> dict[str, Any]:
+    devices = list(row.devices.order_by("pk"))
+    usual = Sharing.SHARED_EXCLUSIVE if row.kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
+    found: dict[str, Any] = {
+        "id": row.slug,
+        "type": "gpu" if row.kind == ResourceKind.DEVICE else row.kind,
+        **_amounts(row.kind, row),
+    }
+    if row.sharing != usual:
+        found["sharing"] = row.sharing
+    if devices:
+        told = {
+            "description": devices[0].model,
+            "platform": devices[0].platform,
+            "driverVersion": devices[0].driver_version,
+            "memoryTotal": f"{devices[0].memory_mib} MiB" if devices[0].memory_mib else "",
+        }
+        request = {
+            "Driver": "nvidia",
+            "DeviceIDs": [device.uuid for device in devices],
+            "Capabilities": [["gpu"]],
+        }
+        found |= {key: value for key, value in told.items() if value}
+        found["init"] = {"deviceRequests": request}
+    return found
+
+
+def _free(tier: FreeTier) -> dict[str, Any]:
+    parts = tier.resources.select_related("resource").order_by("resource")
+    found: dict[str, Any] = {
+        **_durations(tier),
+        "maxJobs": tier.max_jobs,
+        "resources": [{"id": part.resource.slug, **_amounts(part.resource.kind, part)} for part in parts],
+    }
+    if tier.allow_image_build:
+        found["allowImageBuild"] = True
+    if access := _access(tier.environment, Tier.FREE):
+        found["access"] = access
+    return found
+
+
+def _fees(environment: Environment) -> dict[str, Any]:
+    fees: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in environment.price_lists.order_by("currency"):
+        chain, _, token = row.currency.partition(":")
+        prices = row.prices.select_related("resource").order_by("resource")
+        listed = [
+            {"id": price.resource.slug, "price": _price(price.per_minute, price.resource.kind)}
+            for price in prices
+        ]
+        fees[chain].append({"feeToken": token, "prices": listed} if token else {"prices": listed})
+    return dict(fees)
+
+
+def _price(per_minute: Decimal, kind: str) -> Decimal:
+    with localcontext(prec=100):
+        return (per_minute * (GIB if kind in SIZED else 1)).normalize()
+
+
+def _access(environment: Environment, tier: Tier) -> dict[str, Any]:
+    rules: dict[str, list[str]] = defaultdict(list)
+    for rule in environment.access_rules.filter(tier=tier).order_by("kind", "value"):
+        rules[rule.kind].append(rule.value)
+    lists: dict[str, list[str]] = defaultdict(list)
+    for value in rules.get(AccessKind.ACCESS_LIST, []):
+        chain, _, contract = value.partition(":")
+        lists[chain].append(contract)
+    found = {
+        "addresses": rules.get(AccessKind.ADDRESS),
+        "accessLists": [dict(lists)] if lists else None,
+        "users": rules.get(AccessKind.USER),
+        "groups": rules.get(AccessKind.GROUP),
+    }
+    return {key: value for key, value in found.items() if value}

@@ -1,0 +1,185 @@
+"""Writes one environment as a file wants it. Only rows that differ are touched; needs the host's lock."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import ProtectedError
+
+from compute_site.core.models import save_clean
+from environments.importing.amounts import Amounts, Decided
+from environments.importing.wanted import Rule, WantedDevice, WantedEnvironment, WantedPrices
+from environments.models import (
+    AccessRule,
+    Device,
+    Engine,
+    Environment,
+    EnvironmentState,
+    FreeResource,
+    FreeTier,
+    Price,
+    PriceList,
+    Resource,
+    ResourceDevice,
+)
+from environments.models.resource import PHYSICAL
+from environments.setup import errors_at
+
+
+def write_environment(
+    engine: Engine, wanted: WantedEnvironment, decided: Mapping[str, Decided]
+) -> Environment:
+    """All rows but the ownership of cores, which the cpu total runs ahead of; the rules across rows are not checked.
+
+    Raises ValidationError with our paths.
+    """
+    environment = (
+        Environment.objects.filter(engine=engine, slug=wanted.slug).select_related("engine__host").first()
+    )
+    if environment is not None and environment.state == EnvironmentState.RETIRED:
+        raise ValidationError({"slug": f"{environment} is retired for good; give the new one another id."})
+    environment = _written(environment or Environment(engine=engine, slug=wanted.slug), wanted.fields)
+    resources = _write_resources(environment, decided)
+    _write_free_tier(environment, resources, wanted, decided)
+    _write_prices(environment, resources, wanted.price_lists)
+    _write_access(environment, wanted.access)
+    return environment
+
+
+def write_device(engine: Engine, wanted: WantedDevice) -> Device:
+    """The device of that UUID, made when it is new. Raises ValidationError when it sits elsewhere or is an index."""
+    device = Device.objects.filter(uuid=wanted.uuid).first()
+    if device is None:
+        if wanted.uuid.isdecimal() and Device.objects.filter(host=engine.host).exclude(seen_at=None).exists():
+            raise ValidationError(
+                f"{wanted.uuid} is an index, which changes; write the UUID (nvidia-smi -L lists them)."
+            )
+        return save_clean(
+            Device(
+                host=engine.host,
+                uuid=wanted.uuid,
+                platform=wanted.platform,
+                model=wanted.model,
+                memory_mib=wanted.memory_mib,
+                driver_version=wanted.driver_version,
+            )
+        )
+    if device.host_id != engine.host_id:
+        raise ValidationError(f"{wanted.uuid} is a device of host {device.host}, not of {engine.host}.")
+    return device
+
+
+def _written(row: Any, fields: Mapping[str, Any]) -> Any:
+    """The row with these fields, saved if it is new or anything differs. Raises ValidationError with its fields."""
+    if row.pk is not None and all(getattr(row, name) == value for name, value in fields.items()):
+        return row
+    for name, value in fields.items():
+        setattr(row, name, value)
+    return save_clean(row)
+
+
+def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -> dict[str, Resource]:
+    there = {row.slug: row for row in Resource.objects.filter(environment=environment)}
+    by_kind = {row.kind: row for row in there.values() if row.kind in PHYSICAL}
+    # cpu, ram and disk may have another name in the file; there is one of each.
+    chosen = {slug: by_kind.get(one.wanted.kind, there.get(slug)) for slug, one in decided.items()}
+    kept = {row.pk for row in chosen.values() if row is not None}
+    for row in there.values():
+        if row.pk not in kept:
+            _drop_resource(row)
+    found = {}
+    for slug, one in decided.items():
+        with errors_at(f"resources.{slug}"):
+            row = chosen[slug] or Resource(environment=environment)
+            named = {"slug": slug, "kind": one.wanted.kind, "sharing": one.wanted.sharing}
+            found[slug] = _written(row, {**named, **_fields(one.amounts)})
+            with errors_at("devices"):
+                _write_devices(found[slug], one.wanted.devices)
+    return found
+
+
+def _drop_resource(row: Resource) -> None:
+    """A resource that a job once had stays as a row of nothing, since old reservations refer to it."""
+    row.resource_devices.all().delete()
+    row.free_parts.all().delete()
+    row.prices.all().delete()
+    try:
+        row.delete()
+    except ProtectedError:
+        with errors_at(f"resources.{row.slug}"):
+            _written(row, {"total": 0, "min": 0, "max": 0})
+
+
+def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:
+    chosen = [write_device(resource.environment.engine, device) for device in devices]
+    there = ResourceDevice.objects.filter(environment=resource.environment)
+    there.filter(resource=resource).exclude(device__in=chosen).delete()
+    for device in chosen:
+        row = there.filter(device=device).first()
+        if row is None:
+            save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
+        elif row.resource_id != resource.pk:
+            raise ValidationError(
+                f"{device.uuid} is in {row.resource.slug} of this environment already; a device is in one of them."
+            )
+
+
+def _write_free_tier(
+    environment: Environment,
+    resources: Mapping[str, Resource],
+    wanted: WantedEnvironment,
+    decided: Mapping[str, Decided],
+) -> None:
+    tier = FreeTier.objects.filter(environment=environment).first()
+    if wanted.free_tier is None:
+        if tier is not None:
+            tier.delete()
+        return
+    with errors_at("free_tier"):
+        tier = _written(tier or FreeTier(environment=environment), wanted.free_tier.fields)
+        parts = {slug: one.free for slug, one in decided.items() if one.free is not None}
+        there = FreeResource.objects.filter(free_tier=tier)
+        there.exclude(resource__slug__in=parts).delete()
+        for slug, amounts in parts.items():
+            with errors_at(f"resources.{slug}"):
+                row = there.filter(resource=resources[slug]).first()
+                row = row or FreeResource(free_tier=tier, resource=resources[slug])
+                row.resource = resources[slug]
+                _written(row, _fields(amounts))
+
+
+def _write_prices(
+    environment: Environment, resources: Mapping[str, Resource], wanted: Sequence[WantedPrices]
+) -> None:
+    lists = PriceList.objects.filter(environment=environment)
+    lists.exclude(currency__in=[one.currency for one in wanted]).delete()
+    for one in wanted:
+        with errors_at(f"fees.{one.currency}"):
+            row = lists.filter(currency=one.currency).first() or save_clean(
+                PriceList(environment=environment, currency=one.currency)
+            )
+            _write_list(row, resources, one.prices)
+
+
+def _write_list(row: PriceList, resources: Mapping[str, Resource], prices: Mapping[str, Decimal]) -> None:
+    there = Price.objects.filter(price_list=row)
+    there.exclude(resource__slug__in=prices).delete()
+    for slug, price in prices.items():
+        known = there.filter(resource=resources[slug]).first()
+        _written(known or Price(price_list=row, resource=resources[slug]), {"per_minute": price})
+
+
+def _write_access(environment: Environment, wanted: Mapping[str, Sequence[Rule]]) -> None:
+    rules = {(tier, kind, value) for tier, listed in wanted.items() for kind, value in listed}
+    for row in AccessRule.objects.filter(environment=environment):
+        if (row.tier, row.kind, row.value) not in rules:
+            row.delete()
+        rules.discard((row.tier, row.kind, row.value))
+    for tier, kind, value in sorted(rules):
+        with errors_at("access"):
+            save_clean(AccessRule(environment=environment, tier=tier, kind=kind, value=value))
+
+
+def _fields(amounts: Amounts) -> dict[str, Any]:
+    return {"total": amounts.total, "min": amounts.min, "max": amounts.max}

@@ -1,0 +1,24 @@
+"""`manage.py export_environments [--engine NAME]`: the configuration that an import would make again."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from environments.importing import as_json, export_engine
+from environments.models import Engine, EngineKind
+
+
+class Command(BaseCommand):
+    help = "Print engines and their environments as JSON, in the nested form of Ocean Node's configuration."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--engine", help="Only this engine (default: all Docker engines).")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        engines = Engine.objects.filter(kind=EngineKind.DOCKER).order_by("name")
+        if options["engine"]:
+            engines = engines.filter(name=options["engine"])
+        if not engines:
+            raise CommandError("There is no such engine.")
+        self.stdout.write(as_json([export_engine(engine) for engine in engines]))
