@@ -80,7 +80,7 @@ class Reading:
         """Keys that nobody asked for, each with a hint at what may have been meant."""
         for key in self._values:
             if key not in self._read:
-                near = get_close_matches(key, self._read - set(self._values), n=1, cutoff=0.75)
+                near = get_close_matches(key, self._read, n=1, cutoff=0.75)
                 yield key, f" (is {near[0]} meant?)" if near else ""
 
     def drop(self, key: str, why: str) -> None:

@@ -365,7 +365,7 @@ class TestMachines:
             ({"endpoint": "tcp://host:2376", "tls_ca": "/ca.pem"}, "tls_key"),
             ({"tls_ca": "/ca.pem"}, "tls_ca"),
             ({"host": ""}, "host"),
-            ({"image_retention_days": 0}, "__all__"),
+            ({"image_retention_days": 0}, "image_retention_days"),
         ],
     )
     def test_engine_rules(self, browser, host, changes, field):
@@ -404,3 +404,15 @@ def test_every_field_has_help_text(browser, environment):
             assert not bare, (address, type(form).__name__, bare)
     assert ResourceForm.base_fields
     assert PriceListForm.base_fields
+
+
+def test_access_rules_are_kept_with_the_environment(browser, environment):
+    data = fields_of(browser.get(page(environment)))
+    add_rows(data, "access_rules", tier="paid", kind="address", value="0xAB")
+    assert browser.post(page(environment), data).status_code == 302
+    assert str(environment.access_rules.get()) == "paid: address 0xab"
+    data = fields_of(browser.get(page(environment)))
+    add_rows(data, "access_rules", tier="paid", kind="address", value="0xaB")
+    answer = browser.post(page(environment), data)
+    assert "already has this access rule" in answer.content.decode()
+    assert environment.access_rules.count() == 1

@@ -229,9 +229,9 @@ class TestOneRow:
             ({"host": None}, "host"),
             ({"kind": "fleet"}, "host"),
             ({"state": "active"}, "state"),
-            ({"image_retention_days": 0}, "__all__"),
-            ({"image_cleanup_interval": 3599}, "__all__"),
-            ({"payment_claim_interval": 59}, "__all__"),
+            ({"image_retention_days": 0}, "image_retention_days"),
+            ({"image_cleanup_interval": 3599}, "image_cleanup_interval"),
+            ({"payment_claim_interval": 59}, "payment_claim_interval"),
         ],
         ids=str,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 from knox.models import get_token_model
@@ -62,6 +63,28 @@ def test_what_an_operator_changed_stays():
     engine.refresh_from_db()
     assert engine.state == EngineState.DRAINING
     assert Environment.objects.get(slug="large").description == "mine"
+
+
+def test_environments_of_the_settings_come_in_place_of_the_examples(settings: Any, tmp_path: Path):
+    engine = engine_on(4)
+    offer = {
+        "id": "mine",
+        "resources": [{"id": "cpu", "total": 1}, {"id": "ram", "total": 1}, {"id": "disk", "total": 1}],
+        "fees": {"credit": [{"prices": [{"id": "cpu", "price": 1}]}]},
+    }
+    file = tmp_path / "environments.json"
+    file.write_text(json.dumps([{"socketPath": "/var/run/docker.sock", "environments": [offer]}]))
+    settings.DOCKER_COMPUTE_ENVIRONMENTS = f"@{file}"
+    for _ in range(2):
+        (made,) = provide_environments(engine)
+        assert (made.slug, made.version) == ("mine", 1)
+        assert amounts(made) == {"cpu": 1, "ram": 1024, "disk": 1024}
+    engine.refresh_from_db()
+    assert engine.state == EngineState.ACTIVE
+    offer["fees"] = {}
+    settings.DOCKER_COMPUTE_ENVIRONMENTS = json.dumps([{"environments": [offer]}])
+    with pytest.raises(ValidationError, match="neither a price nor a free tier"):
+        provide_environments(engine)
 
 
 def test_the_password_is_new_until_somebody_has_logged_in():

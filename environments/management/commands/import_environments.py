@@ -48,7 +48,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        body = configuration_text(options)
         choice = Choice(
             engine=options["engine"],
             host=options["host"],
@@ -57,6 +56,7 @@ class Command(BaseCommand):
             dry_run=True,
             tokens=tokens(options["token"]),
         )
+        body = configuration_text(options)
         try:
             planned = list(import_configuration(body, choice).lines())
             self.stdout.write("\n".join(planned))

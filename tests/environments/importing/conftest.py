@@ -41,7 +41,9 @@ def gpu(name: str, *uuids: str, **more: Any) -> dict[str, Any]:
 
 
 def fees(**prices: Any) -> dict[str, Any]:
-    return {"1": [{"feeToken": TOKEN, "prices": [{"id": name, "price": price} for name, price in prices.items()]}]}
+    return {
+        "1": [{"feeToken": TOKEN, "prices": [{"id": name, "price": price} for name, price in prices.items()]}]
+    }
 
 
 def offer(name: str = "a", **more: Any) -> dict[str, Any]:
@@ -88,6 +90,10 @@ def amounts(environment: Environment) -> dict[str, tuple[int, int, int]]:
 def prices(environment: Environment) -> dict[tuple[str, str], Decimal]:
     rows = Price.objects.filter(price_list__environment=environment)
     return {(row.price_list.currency, row.resource.slug): row.per_minute for row in rows}
+
+
+def cores(slug: str) -> list[int]:
+    return list(Core.objects.filter(environment__slug=slug).order_by("index").values_list("index", flat=True))
 
 
 @pytest.fixture

@@ -13,10 +13,17 @@ from tests.environments.importing.conftest import everything, run
 
 ROOT = Path(__file__).parents[3]
 CASES = next(
-    (found for folder in ROOT.parents[:2] if (found := folder / "shared" / "cases" / "ocean_configs").is_dir()), None
+    (
+        found
+        for folder in ROOT.parents[:2]
+        if (found := folder / "shared" / "cases" / "ocean_configs").is_dir()
+    ),
+    None,
 )
 VERDICTS: dict[str, Any] = json.loads((CASES / "verdicts.json").read_text()) if CASES else {}
-needs_cases = pytest.mark.skipif(not VERDICTS, reason="the folder of cases (ocean_configs) is not on this machine")
+needs_cases = pytest.mark.skipif(
+    not VERDICTS, reason="the folder of cases (ocean_configs) is not on this machine"
+)
 
 
 def text_of(name: str) -> str:
@@ -68,7 +75,11 @@ def test_imported_and_then_nothing_changes(large: Engine, name: str):
         ("probes/retention_zero", "[0].imageRetentionDays", "Found 0; enter at least 1"),
         ("probes/min_gt_max", "[0].environments[0].resources[0].min", "3 is more than the max of 2"),
         ("probes/negative_total", "[0].environments[0].resources[0].total", "Found -4"),
-        ("probes/fractional_cpu_total", "[0].environments[0].resources[0].total", "Found 2.5; a whole number"),
+        (
+            "probes/fractional_cpu_total",
+            "[0].environments[0].resources[0].total",
+            "Found 2.5; a whole number",
+        ),
         ("probes/duplicate_resource_id", "[0].environments[0].resources[3].id", "twice"),
         ("probes/dangling_price", "[0].environments[0].fees.1[0].prices[0].id", "“nope”"),
         ("probes/overlapping_cpuCores", "[0].environments[1].cpuCores", "Core 1 is named by another"),
@@ -93,7 +104,10 @@ def test_the_refusal_names_the_value(large: Engine, name: str, path: str, words:
         ("flat_setupNodeEnv_sh", "[0]: the older form"),
         ("pool_test_valid_cpulist", "no disk is named"),
         ("pool_compute_md_1", "[0].resources[0].constraints: dropped"),
-        ("probes/unknown_env_field", "[0].environments[0].storageExpirySecs: unknown key, ignored (is storageExpiry meant?)"),
+        (
+            "probes/unknown_env_field",
+            "[0].environments[0].storageExpirySecs: unknown key, ignored (is storageExpiry meant?)",
+        ),
         ("probes/unknown_env_field", "4 cores, but 2 are named"),
     ],
 )
@@ -116,5 +130,5 @@ def test_what_some_of_them_come_to(large: Engine):
     made = Environment.objects.get(slug="environment-1")
     assert made.resources.values_list("total", "max").get(slug="nvidia-h100-80gb-hbm3") == (2, 2)
     assert Device.objects.filter(uuid__in=["GPU-aaaa", "GPU-bbbb"], memory_mib=81_559).count() == 2
-    run(text_of("probes/same_device_two_ids"))
+    run(text_of("probes/same_device_two_ids"), replace=True)
     assert Device.objects.get(uuid="uuid-a").resource_devices.count() == 2

@@ -1,0 +1,47 @@
+"""Which engine an entry of a file is about."""
+
+from environments.models import Core, Engine
+from tests.environments.conftest import make_engine
+from tests.environments.importing.conftest import nested, offer, refused, run, whats
+
+
+class TestEngines:
+    def test_by_endpoint_by_name_or_the_only_one(self, engine, host):
+        elsewhere = [{**nested(offer())[0], "socketPath": "/run/other.sock"}]
+        plan = run(elsewhere)
+        assert any("keeps its endpoint unix:///var/run/docker.sock" in note for note in plan.notes)
+        second = make_engine(host, "second")
+        assert run(nested(offer("b")), engine="second").changes_anything
+        refused(nested(offer("c")), "[0]", "any of the engines local, second; name one with --engine")
+        refused(elsewhere, "[0]", "any of the engines local, second")
+        twice = [elsewhere[0], nested(offer())[0]]
+        refused(twice, "[0]", "No engine has the endpoint unix:///run/other.sock; there are: local, second")
+        refused(nested(offer()), "[0]", "There is no engine third", engine="third")
+        assert [row.slug for row in second.environments.all()] == ["b"]
+
+    def test_a_missing_one_is_made_on_a_host_that_is_known(self, host):
+        remote = [{"host": "h", "port": 2376, "environments": [offer()], "imageRetentionDays": 3}]
+        refused(remote, "[0]", "There is no host nowhere", host="nowhere")
+        assert whats(run(remote, host="rack-a")) == {"rack-a": "created", "rack-a/a": "created"}
+        made = Engine.objects.get()
+        assert (made.endpoint, made.state, made.image_retention_days) == ("tcp://h:2376", "disabled", 3)
+        assert not run(remote, host="rack-a").changes_anything
+        run(remote, activate=True)
+        made.refresh_from_db()
+        assert made.state == "active"
+        tls = [{**remote[0], "host": "i", "caPath": "/ca"}, remote[0]]
+        refused(tls, "[0].certPath", "TLS needs all three files", host="rack-a")
+
+    def test_two_engines_of_one_host_share_its_cores(self, host):
+        make_engine(host, "one")
+        Engine.objects.create(host=host, name="two", endpoint="unix:///run/two.sock")
+        first, second = nested(offer())[0], {**nested(offer())[0], "socketPath": "/run/two.sock"}
+        run([first, second])
+        assert [cores_of(name) for name in ("one", "two")] == [[0, 1], [2, 3]]
+        refused([first, first], "[1]", "one stands there twice")
+        refused([first, second], "file", "--engine names one", engine="one")
+
+
+def cores_of(engine: str) -> list[int]:
+    rows = Core.objects.filter(environment__engine__name=engine).order_by("index")
+    return list(rows.values_list("index", flat=True))

@@ -1,0 +1,96 @@
+"""What detection writes: a device is its UUID, one that vanishes is not handed out, one that is back is again."""
+
+import pytest
+
+from compute_site.core.errors import CapacityUnavailable
+from environments.described_nvml import DescribedNVML
+from environments.devices import record_devices
+from environments.models import Device, Host
+from environments.nvml import detect_devices
+from environments.use import free_amounts
+from tests.environments.conftest import give_back, take
+
+FIRST, SECOND = "GPU-rack-a-0", "GPU-rack-a-1"
+
+
+def detect(host: Host, *uuids: str, driver: str = "570.1") -> list[str]:
+    cards = [{"uuid": uuid, "name": "NVIDIA H200", "memory_mib": 1000} for uuid in uuids]
+    return record_devices(host, detect_devices(DescribedNVML({"driver": driver, "devices": cards})))
+
+
+def health(uuid: str) -> tuple[str, bool]:
+    device = Device.objects.get(uuid=uuid)
+    return device.health, device.missing_since is not None
+
+
+def free(environment) -> int:
+    return free_amounts([environment])[environment.pk]["gpu"].free
+
+
+def test_new_ones_and_changed_ones(host):
+    assert detect(host, FIRST, SECOND, "GPU-new") == []
+    new = Device.objects.get(uuid="GPU-new")
+    assert (new.host, new.model, new.memory_mib, new.driver_version) == (host, "NVIDIA H200", 1000, "570.1")
+    assert new.seen_at
+    versions = list(Device.objects.order_by("pk").values_list("version", flat=True))
+    detect(host, "GPU-new", SECOND, FIRST)
+    assert list(Device.objects.order_by("pk").values_list("version", flat=True)) == versions
+    detect(host, FIRST, SECOND, "GPU-new", driver="580")
+    assert Device.objects.get(uuid="GPU-new").version == new.version + 1
+
+
+def test_another_order_moves_nothing(environment, host):
+    detect(host, FIRST, SECOND)
+    _holder, claim = take(environment, gpu=1)
+    detect(host, SECOND, FIRST)
+    _other, neighbour = take(environment, gpu=1)
+    assert {*claim.devices, *neighbour.devices} == {FIRST, SECOND}
+
+
+def test_a_missing_one_is_not_handed_out_until_it_is_back(environment, host):
+    detect(host, FIRST, SECOND)
+    (warning,) = detect(host, SECOND)
+    assert f"{FIRST} (NVIDIA H200) is not there any more" in warning
+    assert health(FIRST) == ("unhealthy", True)
+    assert free(environment) == 1
+    holder, claim = take(environment, gpu=1)
+    assert claim.devices == (SECOND,)
+    with pytest.raises(CapacityUnavailable):
+        take(environment, gpu=1)
+    assert detect(host, SECOND) == []
+    detect(host, FIRST, SECOND)
+    assert health(FIRST) == ("healthy", False)
+    give_back(holder)
+    assert free(environment) == 2
+
+
+def test_a_missing_one_stays_with_the_job_that_holds_it(environment, host):
+    holder, claim = take(environment, gpu=2)
+    detect(host)
+    assert free(environment) == 0
+    assert set(claim.devices) == {FIRST, SECOND}
+    give_back(holder)
+    assert free(environment) == 0
+
+
+def test_what_an_operator_calls_unhealthy_stays_so(environment, host):
+    Device.objects.filter(uuid=FIRST).update(health="unhealthy")
+    detect(host, FIRST, SECOND)
+    assert health(FIRST) == ("unhealthy", False)
+
+
+def test_other_platforms_and_other_hosts_stay_as_they_are(host):
+    Device.objects.filter(uuid=FIRST).update(platform="amd")
+    other = Host.objects.create(name="other")
+    Device.objects.create(host=other, uuid="GPU-far")
+    (warning,) = detect(host, SECOND, "GPU-far")
+    assert "GPU-far was found here, but it is a device of host other" in warning
+    assert health(FIRST) == health("GPU-far") == ("healthy", False)
+    assert Device.objects.get(uuid="GPU-far").host == other
+
+
+def test_a_device_that_was_entered_by_its_index_is_not_handed_out_once_detection_saw_the_host(host):
+    """It may be the same card as one that has its UUID: both would be given out."""
+    Device.objects.create(host=host, uuid="0")
+    detect(host, FIRST, SECOND)
+    assert health("0") == ("unhealthy", True)
