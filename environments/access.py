@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from django.contrib.auth.models import Group
+from django.db.models import Exists, OuterRef
 
 from environments.models import AccessKind, AccessRule, Environment
 
@@ -13,6 +14,11 @@ class Person(Protocol):
     pk: int
 
     def get_username(self) -> str: ...
+
+
+def has_rules(tier: str) -> Exists:
+    """For a query of environments: whether this tier of each has any rule, so that the open ones need no further look."""
+    return Exists(AccessRule.objects.filter(environment=OuterRef("pk"), tier=tier))
 
 
 def may_use(environment: Environment, tier: str, person: Person) -> bool:

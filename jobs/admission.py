@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
-from environments.access import may_use
+from environments.access import has_rules, may_use
 from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import lock_account, queue_and_key, read_offer
@@ -56,8 +56,8 @@ def admit(
 def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str, Any]) -> Job:
     """The job's row and its first event; whatever refuses it raises before anything is written."""
     now = account.now  # type: ignore[attr-defined]  # read with the lock
-    environment = _find_environment(spec.environment)
-    if not may_use(environment, spec.tier, user):
+    environment, restricted = _find_environment(spec.environment, spec.tier)
+    if restricted and not may_use(environment, spec.tier, user):
         text = f"The {spec.tier} tier of this environment is not open to you."
         raise NotAdmitted(text, field="environment", code="no_access")
     job = Job(
@@ -112,9 +112,11 @@ def _check_account(account: Account, queued: int) -> None:
         raise QuotaExceeded(f"The account already has {limit} queued jobs, the most it may have.")
 
 
-def _find_environment(name: str) -> Environment:
+def _find_environment(name: str, tier: str) -> tuple[Environment, bool]:
+    """The environment, and whether this tier has access rules."""
     engine, slash, slug = name.partition("/")
     rows = Environment.objects.select_related("engine__host", "free_tier")
+    rows = rows.annotate(restricted=has_rules(tier))
     rows = rows.filter(engine__name=engine, slug=slug) if slash else rows.filter(public_id=engine)
     environment = rows.first()
     if environment is None or environment.state == EnvironmentState.RETIRED:
@@ -131,7 +133,7 @@ def _find_environment(name: str) -> Environment:
     if environment.host.declared_gone_at is not None:
         text = "The machine of this environment is gone: it takes no new jobs."
         raise NotAdmitted(text, field="environment", code="host_gone")
-    return environment
+    return environment, environment.restricted
 
 
 def _terms(environment: Environment, spec: Spec, now: datetime) -> dict[str, Any]:
