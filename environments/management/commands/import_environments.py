@@ -58,10 +58,13 @@ class Command(BaseCommand):
         )
         body = configuration_text(options)
         try:
-            planned = list(import_configuration(body, choice).lines())
+            plan = import_configuration(body, choice)
+            planned = list(plan.lines())
             self.stdout.write("\n".join(planned))
             if options["dry_run"]:
                 self.stdout.write("dry run: nothing was written")
+                return
+            if not plan.changes_anything:
                 return
             done = list(import_configuration(body, replace(choice, dry_run=False)).lines())
         except ValidationError as error:
