@@ -17,7 +17,7 @@ from typing import Any
 
 from compute_site.embedded import image, rootfs
 from compute_site.embedded.engine_api import EngineApi
-from compute_site.embedded.sandbox import TOOLS_IMAGE as TOOLS
+from compute_site.embedded.sandbox import TOOLS_IMAGE
 
 SAID = "the image's own entrypoint ran"
 VOLUMES = ("/var/own", "/srv/own/deep", "/data")
@@ -42,8 +42,8 @@ class File:
 
 
 def tools(docker_host: str) -> str:
-    """The base image with a shell and small programs: tag `TOOLS`."""
-    return image.build(docker_host, TOOLS, tools=True)
+    """The base image with a shell and small programs: tag `TOOLS_IMAGE`."""
+    return image.build(docker_host, TOOLS_IMAGE, tools=True)
 
 
 def hostile(docker_host: str, labels: Mapping[str, str] | None = None) -> str:
@@ -110,9 +110,9 @@ def committed(docker_host: str, tag: str, configuration: Mapping[str, Any], file
     """The image with tools plus `files`, with `configuration` (Docker's names) over its own."""
     tools(docker_host)
     api = EngineApi(docker_host)
-    container = api.post("/containers/create", {"Image": TOOLS, "Cmd": ["true"], "NetworkDisabled": True})[
-        "Id"
-    ]
+    container = api.post(
+        "/containers/create", {"Image": TOOLS_IMAGE, "Cmd": ["true"], "NetworkDisabled": True}
+    )["Id"]
     try:
         if files:
             api.put_archive(container, "/", _archive(files))

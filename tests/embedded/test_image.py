@@ -11,6 +11,7 @@ import pytest
 from compute_site.embedded import image, rootfs
 from compute_site.embedded.engine_api import EngineApi
 from compute_site.embedded.progress import Failed
+from compute_site.embedded.sandbox import TOOLS_IMAGE
 from tests import images
 
 TAG = "compute-site-test/base:1"
@@ -155,7 +156,7 @@ print(bad, sys.getfilesystemencoding(), os.path.exists("/bin/sh"))
 
 def test_tools_add_a_shell(docker_host):
     images.tools(docker_host)
-    assert run(docker_host, images.TOOLS, "sh", "-c", "id -u; python3 -I -c 'print(1)'") == (
+    assert run(docker_host, TOOLS_IMAGE, "sh", "-c", "id -u; python3 -I -c 'print(1)'") == (
         0,
         "4242\r\n1\r\n",
     )
