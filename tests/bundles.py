@@ -1,6 +1,7 @@
 """Bundles for function jobs, made in memory."""
 
 import base64
+import gzip
 import io
 import tarfile
 import zipfile
@@ -8,9 +9,9 @@ from typing import Any
 
 
 def tar_gz(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:
-    """A tar.gz of files (name → text) and symlinks (name → target)."""
+    """A tar.gz of files (name → text) and symlinks (name → target), the same bytes each time."""
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w:gz") as archive:
+    with tarfile.open(fileobj=target, mode="w") as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
@@ -19,7 +20,7 @@ def tar_gz(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = tarfile.SYMTYPE, to
             archive.addfile(entry)
-    return target.getvalue()
+    return gzip.compress(target.getvalue(), mtime=0)
 
 
 def zipped(files: dict[str, str]) -> bytes:

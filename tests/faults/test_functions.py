@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 
 from compute_site.embedded.ping import connection
+from environments.models import Engine
 from tests.bundles import function, tar_gz
 from tests.faults.site import FaultSite
 
@@ -184,7 +185,7 @@ def model_of(site: FaultSite, job: Any) -> str:
     found = site.detail(job)
     assert found["end_reason"] == "succeeded", found["end_detail"]
     assert [file["path"] for file in found["manifest"]["files"]] == ["model", "result.json"]
-    answer = site.api.get(f"/api/v1/jobs/{job.public_id}/artifacts/model")
+    answer: Any = site.api.get(f"/api/v1/jobs/{job.public_id}/artifacts/model")
     return b"".join(answer.streaming_content).decode()
 
 
@@ -243,3 +244,15 @@ def test_packages_come_from_an_image_that_the_dockerfile_makes(site: FaultSite) 
     job = submit(site, place, function("import ours\ndef run(inputs, outputs, args): return ours.__name__"))
     site.wait_clean(job)
     assert site.detail(job)["result"] == {"status": "ok", "result": "ours"}
+
+
+def test_through_the_engines_interface_it_is_the_same(site: FaultSite) -> None:
+    """The other way of a workspace: bundle and runner come in an archive, and are as little the job's."""
+    place = site.place()
+    Engine.objects.filter(pk=place.engine.pk).update(workspace_mode="archive", disk_mode="watchdog")
+    place.engine.refresh_from_db()
+    site.worker(place)
+    body = BODIES["writes where it may not"][0]
+    job = submit(site, place, function(f"def run(inputs, outputs, args):\n    {body}\n"), inputs=IN)
+    site.wait_clean(job)
+    assert site.detail(job)["result"] == {"status": "ok", "result": 5}

@@ -79,6 +79,7 @@ HOSTILE = {
     "through a symlink": tar_gz({"link/x": ""}, {"link": "/"}),
     "symlink in a zip": zip_link(),
     "device": device(),
+    "a name twice": tar_gz({"own.py": "", "./own.py": ""}),
     "a file as a folder": tar_gz({"a": "", "a/b": ""}),
     "cut off": tar_gz({"own.py": "x" * 100_000})[:60],
     "no gzip": b"\x1f\x8b\x08nothing",
