@@ -37,6 +37,7 @@ def _ours(message: str, *, retryable: bool = True) -> EndReason:
 END_REASONS: dict[str, EndReason] = {
     "succeeded": EndReason("succeeded", False, True, "nobody", "The program ended with exit code 0."),
     "exit_nonzero": _job("The program ended with an exit code other than 0."),
+    "function_error": _job("The function raised an error, or ended its process without returning."),
     "out_of_memory": _job("The main process needed more memory than reserved and was killed."),
     "killed": _job("The main process was killed by a signal, not for memory."),
     "time_limit": _job("The job ran longer than its max_duration and was stopped."),

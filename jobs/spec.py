@@ -1,4 +1,4 @@
-"""The shape of a container job, version 1: what a client may ask, checked strictly and without a database.
+"""The shape of a job, version 1: what a client may ask, checked strictly and without a database.
 
 Faults are raised together, as one ValidationError whose keys are paths into the request (`inputs/0/name`).
 """
@@ -9,15 +9,17 @@ from typing import Any
 from uuid import UUID
 
 from jobs import spec_fields as fields
+from jobs import spec_function
 
 SPEC_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A container job as asked. Durations in seconds, memory and disk in MiB; None and empty mean “not asked”.
+    """A job as asked. Durations in seconds, memory and disk in MiB; None and empty mean “not asked”.
 
-    What runs is `entrypoint` (or the image's) followed by `command` and `args` (or the image's command).
+    What runs is `entrypoint` (or the image's) followed by `command` and `args` (or the image's command); or, in the
+    site's sandbox image, the `function` of a bundle: bundle, entry, role and args.
     """
 
     environment: str  # public id, or "engine/slug"
@@ -34,6 +36,7 @@ class Spec:
     tier: str = "paid"
     account: UUID | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    function: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What is stored in `Job.spec`; `from_json` reads it back."""
@@ -42,6 +45,10 @@ class Spec:
         for name in ("entrypoint", "command", "args"):
             data[name] = list(data[name])
         data["outputs"] = None if self.outputs is None else list(self.outputs)
+        if (
+            self.function is None
+        ):  # as before there were functions: an idempotency key's digest stays what it was
+            del data["function"]
         return data
 
     @classmethod
@@ -54,11 +61,17 @@ class Spec:
         values["outputs"] = None if values["outputs"] is None else tuple(values["outputs"])
         return cls(**values)
 
+    @property
+    def declared(self) -> tuple[str, ...] | None:
+        """The paths of the outputs that are taken, by the role where it fixes them; None: everything."""
+        return (
+            self.outputs if self.function is None else spec_function.outputs_of(self.function, self.outputs)
+        )
+
     def declares(self, path: str) -> bool:
         """Whether the output at `path` is taken: declared itself, or below a declared folder, or none is declared."""
-        return self.outputs is None or any(
-            path == name or path.startswith(f"{name}/") for name in self.outputs
-        )
+        declared = self.declared
+        return declared is None or any(path == name or path.startswith(f"{name}/") for name in declared)
 
 
 READERS = {
@@ -76,8 +89,9 @@ READERS = {
     "tier": fields.tier,
     "account": fields.account,
     "labels": fields.labels,
+    "function": spec_function.read_function,
 }
-NULLABLE = frozenset({"image", "outputs", "max_duration", "max_queue_wait", "account"})
+NULLABLE = frozenset({"image", "outputs", "max_duration", "max_queue_wait", "account", "function"})
 
 
 def read_spec(data: object) -> Spec:
@@ -96,6 +110,7 @@ def read_spec(data: object) -> Spec:
         if name in data and not (data[name] is None and name in NULLABLE):
             values[name] = reader(data[name], name, faults)
     fields.check_argument_size(values, faults)
+    spec_function.check_against(values, faults)
     if faults:
         raise faults.error()
     return Spec(**values)

@@ -9,6 +9,8 @@ from jobs import results
 from jobs.outcome import Outcome, StoredFile
 from jobs.result_json import InvalidResult, parse_result
 from jobs.settlement import settle
+from jobs.spec_function import RESULT
+from workers import envelope
 from workers.checkpoint import checkpoint
 from workers.sandbox.outputs import OutputFile, OutputLimits, Outputs
 from workers.sandbox.workspace import STREAMS
@@ -18,7 +20,6 @@ from workers.verdict import ExitFacts, Verdict, decide, memory_kills
 
 log = logging.getLogger(__name__)
 
-RESULT = "result.json"
 RESULT_BYTES = 2**20
 MIB = 2**20
 
@@ -43,7 +44,6 @@ def collect_and_settle(run: Run) -> None:
 
 def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:
     outputs, content = _read_outputs(run)
-    verdict = _judged_outputs(run, verdict, outputs)
     files = [StoredFile(file.path, file.size, file.sha256) for file in outputs.files]
     refused = [{"path": item.path, "reason": item.reason} for item in outputs.refused]
     result, result_fault = _result(content)
@@ -51,6 +51,9 @@ def _outcome(run: Run, facts: ExitFacts, verdict: Verdict) -> Outcome:
         result_fault = f"larger than {RESULT_BYTES} bytes: it is kept as a file, and is no result"
     if result_fault:
         refused.append({"path": RESULT, "reason": result_fault})
+    if run.spec.function is not None:
+        verdict, result = envelope.judge(verdict, result, result_fault)
+    verdict = _judged_outputs(run, verdict, outputs)
     refused += _counted(outputs)
     manifest, digest = results.build_manifest(verdict.exit_code, files, refused)
     return Outcome(
@@ -97,13 +100,14 @@ def _judged_outputs(run: Run, verdict: Verdict, outputs: Outputs) -> Verdict:
         return Verdict(
             "output_too_large", f"{outputs.stopped}: {len(outputs.files)} files were taken", verdict.exit_code
         )
-    if run.spec.outputs is None:
+    declared = run.spec.declared
+    if declared is None:
         if outputs.refused_counts and not outputs.files:
             return Verdict("output_refused", _reasons(outputs), verdict.exit_code)
         return verdict
     missing = [
         name
-        for name in run.spec.outputs
+        for name in declared
         if not any(file.path == name or file.path.startswith(f"{name}/") for file in outputs.files)
     ]
     if not missing:

@@ -1,6 +1,5 @@
 """Steps 3 to 7: from a reserved attempt to a running container. Each is idempotent by the attempt's name."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, Stal
 from jobs.models import Attempt, AttemptStatus, Job, JobStatus
 from jobs.spec import Spec as JobSpec
 from jobs.transitions import move_attempt, move_job
+from workers import job_file
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
 from workers.sandbox import cgroup, config, readback
@@ -92,7 +92,8 @@ def _create(run: Run, image: ImageFacts) -> None:
         uid=run.attempt.uid,
         disk_mib=run.amounts["disk"],
         inputs={name: text.encode() for name, text in run.spec.inputs.items()},
-        job_json=_job_json(run),
+        job_json=job_file.document(run.job, run.attempt.number, run.spec),
+        code=job_file.code(run.spec),
     )
     checkpoint("workspace.after")
     run.body = _body(run, image)
@@ -174,7 +175,10 @@ def _rebuilt_body(run: Run) -> dict[str, Any]:
 
 def _spec(run: Run, image: ImageFacts) -> Spec:
     asked, attempt = run.spec, run.attempt
-    argv = final_argv(image.entrypoint, image.command, asked.entrypoint, (*asked.command, *asked.args))
+    entrypoint, command = asked.entrypoint, (*asked.command, *asked.args)
+    if asked.function is not None:
+        entrypoint, command = job_file.RUNNER_ARGV, ()
+    argv = final_argv(image.entrypoint, image.command, entrypoint, command)
     if not argv:
         raise ExecutionFailed("image_refused", "neither the job nor the image says what to run")
     return Spec(
@@ -196,17 +200,3 @@ def _spec(run: Run, image: ImageFacts) -> Spec:
         log_cap=settings.LOG_CAP_BYTES,
         stop_grace=settings.STOP_GRACE_SECONDS,
     )
-
-
-def _job_json(run: Run) -> bytes:
-    """`/data/job.json`: what the program may want to know about itself."""
-    document = {
-        "version": 1,
-        "job": str(run.job.public_id),
-        "attempt": run.attempt.number,
-        "resources": run.job.terms["resources"],
-        "max_duration": run.job.max_duration,
-        "inputs": sorted(run.spec.inputs),
-        "outputs": run.spec.outputs,
-    }
-    return json.dumps(document, sort_keys=True).encode()

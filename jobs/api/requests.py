@@ -3,6 +3,7 @@
 from rest_framework import serializers
 
 from environments.models import Tier
+from jobs.spec_function import ROLES
 
 
 class InputRequest(serializers.Serializer):
@@ -14,8 +15,25 @@ class InputRequest(serializers.Serializer):
     )
 
 
+class FunctionRequest(serializers.Serializer):
+    """A function of a bundle, run in the site's sandbox image."""
+
+    bundle = serializers.CharField(help_text="A tar.gz or zip of Python files, base64; at most 1 MiB.")
+    entry = serializers.CharField(max_length=255, help_text="module:function")
+    role = serializers.ChoiceField(
+        choices=list(ROLES),
+        required=False,
+        help_text="Fixes the outputs. plain (default): as declared; train, aggregate: model; evaluate: scores.",
+    )
+    args = serializers.DictField(
+        child=serializers.JSONField(),
+        required=False,
+        help_text="Handed to the function; evaluate needs candidates, a list of inputs.",
+    )
+
+
 class JobRequest(serializers.Serializer):
-    """A container job, version 1. Unknown fields are refused."""
+    """A job, version 1: a container's command, or a function. Unknown fields are refused."""
 
     environment = serializers.CharField(help_text="Id of an environment, or “engine/slug”.")
     image = serializers.CharField(
@@ -36,6 +54,9 @@ class JobRequest(serializers.Serializer):
     )
     args = serializers.ListField(
         child=serializers.CharField(allow_blank=True), required=False, help_text="Follow the command."
+    )
+    function = FunctionRequest(
+        required=False, allow_null=True, help_text="In place of image, entrypoint, command and args."
     )
     env = serializers.DictField(
         child=serializers.CharField(allow_blank=True), required=False,

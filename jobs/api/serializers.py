@@ -1,5 +1,6 @@
 """What a client reads of a job."""
 
+import hashlib
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -8,6 +9,7 @@ from rest_framework import serializers
 from jobs.end_reasons import END_REASONS
 from jobs.models import Artifact, Attempt, Job, JobEvent
 from jobs.pending import engine_reasons, pending_reason
+from jobs.spec_function import bundle_of
 
 TEXT_OR_NULL = {"type": ["string", "null"]}
 AMOUNTS = {"type": "object", "additionalProperties": {"type": "integer"}}
@@ -58,7 +60,9 @@ class JobDetail(JobListing):
     pending_reason = serializers.SerializerMethodField(help_text="What a queued job waits for.")
     end_message = serializers.SerializerMethodField(help_text="The end reason in words.")
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
-    spec = serializers.SerializerMethodField(help_text="The job as asked; of inputs only name and size.")
+    spec = serializers.SerializerMethodField(
+        help_text="The job as asked; of inputs and bundle only the size."
+    )
     terms = serializers.SerializerMethodField(help_text="As admitted: prices and limits.")
     attempts = AttemptDetail(many=True, read_only=True)
 
@@ -86,11 +90,21 @@ class JobDetail(JobListing):
     @extend_schema_field(OBJECT)
     def get_spec(self, job: Job) -> Any:
         inputs = [{"name": name, "size": len(text.encode())} for name, text in job.spec["inputs"].items()]
-        return {**job.spec, "inputs": inputs}
+        return {**job.spec, "inputs": inputs, **_function(job.spec)}
 
     @extend_schema_field(OBJECT)
     def get_terms(self, job: Job) -> Any:
         return {name: value for name, value in job.terms.items() if name not in ("resources", "kinds")}
+
+
+def _function(spec: dict[str, Any]) -> dict[str, Any]:
+    """The function of a function job, with its bundle's size and sha256 in place of the bundle."""
+    function = spec.get("function")
+    if function is None:
+        return {}
+    bundle = bundle_of(function)
+    told = {"size": len(bundle), "sha256": hashlib.sha256(bundle).hexdigest()}
+    return {"function": {**function, "bundle": told}}
 
 
 class JobAdmitted(JobListing):

@@ -42,12 +42,20 @@ class ArchiveWorkspace:
         self._image_id = image_id
         self._content: tuple[bytes, bytes] | None = None
 
-    def prepare(self, *, uid: int, disk_mib: int, inputs: Mapping[str, bytes], job_json: bytes) -> None:
+    def prepare(
+        self,
+        *,
+        uid: int,
+        disk_mib: int,
+        inputs: Mapping[str, bytes],
+        job_json: bytes,
+        code: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Makes the volumes and holds the content until `after_create`. `disk_mib` is the watchdog's business."""
         self._fill_launcher()
         for part in PARTS:
             self._client.create_volume(f"{self.name}-{part}", {LABEL_PREFIX + "site": self._site})
-        self._content = (_data_archive(uid, inputs, job_json), _control_archive(uid))
+        self._content = (_data_archive(uid, inputs, code or {}, job_json), _control_archive(uid))
 
     def mounts(self) -> list[dict[str, Any]]:
         """Volumes: the launcher's read-only, data and control writable. No hosts file: a volume is never one file."""
@@ -172,10 +180,11 @@ def traces(client: EngineClient, site: str) -> list[Trace]:
     )
 
 
-def _data_archive(uid: int, inputs: Mapping[str, bytes], job_json: bytes) -> bytes:
+def _data_archive(uid: int, inputs: Mapping[str, bytes], code: Mapping[str, bytes], job_json: bytes) -> bytes:
     files = {f"inputs/{name}": content for name, content in inputs.items()} | {"job.json": job_json}
+    files |= {f"code/{name}": content for name, content in code.items()}
     return _archive(
-        [("inputs", 0o755, 0), ("outputs", 0o700, uid)],
+        [("inputs", 0o755, 0), ("outputs", 0o700, uid), *([("code", 0o755, 0)] if code else [])],
         [(name, content, 0o444, 0) for name, content in files.items()],
     )
 

@@ -38,7 +38,15 @@ class SharedWorkspace:
         self._ready = self._folder / "ready"
         self._launcher = launcher
 
-    def prepare(self, *, uid: int, disk_mib: int, inputs: Mapping[str, bytes], job_json: bytes) -> None:
+    def prepare(
+        self,
+        *,
+        uid: int,
+        disk_mib: int,
+        inputs: Mapping[str, bytes],
+        job_json: bytes,
+        code: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Before: anything. After: the folder is complete, with the disk mounted. A complete one is left alone."""
         try:
             self._site.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +60,7 @@ class SharedWorkspace:
                     loop.make_disk(self._image, disk_mib, self._site / TEMPLATES)
                     loop.mount_disk(self._image, self._data)
                     (self._data / "lost+found").rmdir()
-                self._fill(uid, inputs, job_json)
+                self._fill(uid, inputs, code or {}, job_json)
                 _write(self._ready, b"", 0o600)
         except OSError as error:
             raise InfrastructureFailed(
@@ -135,13 +143,13 @@ class SharedWorkspace:
             _write(self._control / name, b"", 0o600, uid)
         _write(self._folder / "hosts", HOSTS, 0o444)
 
-    def _fill(self, uid: int, inputs: Mapping[str, bytes], job_json: bytes) -> None:
+    def _fill(
+        self, uid: int, inputs: Mapping[str, bytes], code: Mapping[str, bytes], job_json: bytes
+    ) -> None:
         self._data.chmod(0o755)
-        folder = self._data / "inputs"
-        folder.mkdir()
-        folder.chmod(0o755)
-        for name, content in inputs.items():
-            _write(folder / name, content, 0o444)
+        _fill_folder(self._data / "inputs", inputs)
+        if code:
+            _fill_folder(self._data / "code", code)
         _write(self._data / "job.json", job_json, 0o444)
         outputs = self._data / "outputs"
         outputs.mkdir(mode=0o700)
@@ -196,6 +204,13 @@ def traces(state_dir: str, site: str) -> list[Trace]:
     for device, image in loop.attached_below(root):
         found.append(Trace(image.relative_to(root).parts[0], "loop", device))
     return sorted(found, key=lambda trace: (trace.name, trace.kind, trace.where))
+
+
+def _fill_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    folder.chmod(0o755)
+    for name, content in files.items():
+        _write(folder / name, content, 0o444)
 
 
 def _write(path: Path, content: bytes, mode: int, uid: int | None = None) -> None:

@@ -38,10 +38,18 @@ class Workspace(Protocol):
 
     name: str
 
-    def prepare(self, *, uid: int, disk_mib: int, inputs: Mapping[str, bytes], job_json: bytes) -> None:
+    def prepare(
+        self,
+        *,
+        uid: int,
+        disk_mib: int,
+        inputs: Mapping[str, bytes],
+        job_json: bytes,
+        code: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Makes what must exist before the container is created. Redone from scratch when it was not finished.
 
-        `inputs`: name to content, read-only for the job. Raises InfrastructureFailed.
+        `inputs`, and `code` of a function job: name to content, read-only for the job. Raises InfrastructureFailed.
         """
 
     def mounts(self) -> list[dict[str, Any]]:

@@ -59,7 +59,9 @@ class Place:
 
     def ready(self, disk_mib: int = 64) -> None:
         """Prepared, and as after create."""
-        self.workspace.prepare(uid=UID, disk_mib=disk_mib, inputs=INPUTS, job_json=b'{"job":1}')
+        self.workspace.prepare(
+            uid=UID, disk_mib=disk_mib, inputs=INPUTS, job_json=b'{"job":1}', code={"runner.py": b"pass"}
+        )
         client = self.options["client"]
         if self.kind == "archive" and not self.container:
             body = {
@@ -127,11 +129,13 @@ def mode_and_owner(path: Path) -> tuple[int, int, int]:
 def test_the_job_owns_its_outputs_and_logs_and_nothing_else(place: Place) -> None:
     place.ready()
     data, control = place.data(), place.control()
-    assert {path.name for path in data.iterdir()} == {"inputs", "outputs", "job.json"}
+    assert {path.name for path in data.iterdir()} == {"inputs", "outputs", "code", "job.json"}
     assert mode_and_owner(data) == (0o755, 0, 0)
     assert mode_and_owner(data / "inputs") == (0o755, 0, 0)
     assert mode_and_owner(data / "inputs" / "iris.csv") == (0o444, 0, 0)
     assert mode_and_owner(data / "job.json") == (0o444, 0, 0)
+    assert mode_and_owner(data / "code") == (0o755, 0, 0)
+    assert mode_and_owner(data / "code" / "runner.py") == (0o444, 0, 0)
     assert mode_and_owner(data / "outputs") == (0o700, UID, UID)
     mode = 0o755 if place.kind == "archive" else 0o711  # of a volume itself the engine decides
     assert mode_and_owner(control) == (mode, 0, 0)
