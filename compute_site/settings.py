@@ -192,6 +192,8 @@ SPECTACULAR_SETTINGS = {
         "JobStatus": "jobs.models.JobStatus",
         "AttemptStatus": "jobs.models.AttemptStatus",
         "EnvironmentState": "environments.models.EnvironmentState",
+        "PodStatus": "providers.models.PodStatus",
+        "ProviderKind": "providers.models.ProviderKind",
     },
 }
 UNFOLD = {"SITE_TITLE": "Compute Site", "SITE_HEADER": "Compute Site", "SHOW_HISTORY": True}

@@ -180,7 +180,7 @@ def _wait_on(pod: Pod, until: datetime, told: dict[str, Any]) -> bool:
 
 def arrived(pod: Pod, instance: Instance, now: datetime) -> None:
     """requested or unknown → provisioning, with the provider's id; on to terminating if its end was asked meanwhile."""
-    facts = {
+    facts: dict[str, Any] = {
         "provider_id": instance.id,
         "price_per_hour": instance.price_per_hour,
         "told": instance.told[:64],
