@@ -69,7 +69,8 @@ class _Program:
 
     def show(self, *arguments: str) -> None:
         """Run it, with the command and its output on the terminal."""
-        view.line("$", f"computesite provider {' '.join(arguments)}", view.BOLD)
+        shown = " ".join(word[:-52] + "…" if "@sha256:" in word else word for word in arguments)
+        view.line("$", f"computesite provider {shown}", view.BOLD)
         for line in self.run(*arguments).splitlines():
             view.line("", line.rstrip())
 
