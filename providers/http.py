@@ -98,14 +98,18 @@ class Connection:
         found = (refusal(status, told) if refusal else None) or _by_status(status, creates)
         raise found(_words(found), **where)
 
-    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[bytes]:
-        """A text in pieces, as it comes."""
+    def stream(self, path: str, params: Mapping[str, str], *, endless: bool = False) -> Iterator[bytes]:
+        """A text in pieces, as it comes; cut after the longest time of a call unless `endless`."""
+        ends = time.monotonic() + CALL_SECONDS
         try:
             with self._client.stream("GET", self._base_url + path, params=dict(params)) as response:
                 if response.status_code != 200:
                     found = _by_status(response.status_code, False)
                     raise found(_words(found), method="GET", path=path, status=response.status_code)
-                yield from response.iter_bytes()
+                for piece in response.iter_bytes():
+                    yield piece
+                    if not endless and time.monotonic() > ends:
+                        return
         except httpx.HTTPError as error:
             problem = type(error).__name__
         else:

@@ -101,7 +101,9 @@ class Lium:
     def logs(self, instance_id: str, follow: bool = False) -> Iterator[bytes]:
         """The pod's log."""
         return self._api.stream(
-            _pod(instance_id) + "/logs", {"tail": "1000", "follow": "true" if follow else "false"}
+            _pod(instance_id) + "/logs",
+            {"tail": "1000", "follow": "true" if follow else "false"},
+            endless=follow,
         )
 
     def terminate(self, instance_id: str) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 
 from compute_site.core.db import database_now
 from compute_site.core.errors import SiteError
@@ -68,7 +69,10 @@ def _missing(pod: Pod, now: datetime) -> None:
     if not same.update(absent_answers=absent) or absent < CONFIRMATIONS:
         return
     if pod.status == S.TERMINATING:
-        move_pod(pod, S.TERMINATED, message=f"{absent} good listings lack it", terminate_after=None)
+        # Not if its id has come meanwhile: that one has not been looked for yet.
+        same_id = Q(absent_answers=absent, provider_id=pod.provider_id)
+        text = f"{absent} good listings lack it"
+        move_pod(pod, S.TERMINATED, guard=same_id, message=text, terminate_after=None)
     elif pod.status in LISTED:
         ending.ask_end(pod, "vanished", now=now)
 

@@ -97,7 +97,8 @@ class Targon:
 
     def logs(self, instance_id: str, follow: bool = False) -> Iterator[bytes]:
         """The workload's log."""
-        return self._api.stream(_workload(instance_id) + "/logs", {"follow": "true" if follow else "false"})
+        query = {"follow": "true" if follow else "false"}
+        return self._api.stream(_workload(instance_id) + "/logs", query, endless=follow)
 
     def terminate(self, instance_id: str) -> None:
         """DELETE; a workload that is gone is a success."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .site import Refused, Site
 
@@ -135,8 +136,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     table = Table(*head, box=None, header_style="dim", pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(_printable(cell)) for cell in row))
     console.print(table, markup=False, soft_wrap=True, crop=False, no_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """What a provider named must not steer the terminal."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _count(offer: dict[str, Any]) -> str:

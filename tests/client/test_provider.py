@@ -44,6 +44,11 @@ def account(lium, transactional_db):
 RENT = ("rent", "--account", "lium", "--image", IMAGE, "--gpu-type", "H200")
 
 
+def test_a_providers_words_do_not_steer_the_terminal(cli, account, lium):
+    lium.executors[0]["machine_name"] = "[red]H200[/red]\x1b[2J"
+    assert "[red]H200[/red]\\x1b[2J" in cli("offers", "--gpu-type", "h200").output
+
+
 def test_the_whole_story(cli, account, lium):
     shown = cli("offers", "--gpu-type", "h200")
     assert shown.exit_code == 0

@@ -71,10 +71,10 @@ def targon():
 
 def make_account(fake: Any, kind: str, **fields: Any) -> ProviderAccount:
     account = ProviderAccount(
-        name=kind,
         kind=kind,
         base_url=fake.url,
         **{
+            "name": kind,
             "daily_cap": 100,
             "monthly_cap": 500,
             "max_pods": 5,

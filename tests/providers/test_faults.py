@@ -13,6 +13,7 @@ from tests.providers.conftest import (
     fresh,
     later,
     list_path,
+    make_account,
     observe,
     rent,
     row_path,
@@ -268,6 +269,30 @@ def test_orphans_are_ours_by_name_and_get_a_grace(either):
     orphan.refresh_from_db()
     assert orphan.gone_at is not None
     assert fresh(live).status == "running"
+
+
+def test_two_accounts_of_ours_that_are_one_at_the_provider(at_lium, lium):
+    pod = running(at_lium)
+    make_account(lium, "lium", name="the same again")
+    for minutes in (0, 10, 20):
+        sweep(later(minutes=minutes))
+    assert list(lium.pods) == [pod.provider_id]
+    assert not Orphan.objects.exists()
+
+
+def test_an_id_that_comes_with_the_last_absence_is_not_called_gone(at_lium, lium, monkeypatch):
+    lium.faults.append(Fault("POST", create_path(lium), status=502))
+    pod = rent(at_lium)
+    observe(later(minutes=15), times=3)
+    move = observing.move_pod
+
+    def arrives_first(row, to, **fields):
+        Pod.objects.filter(pk=row.pk).update(provider_id="late", absent_answers=0)
+        return move(row, to, **fields)
+
+    monkeypatch.setattr(observing, "move_pod", arrives_first)
+    observe(later(minutes=15))
+    assert (fresh(pod).status, fresh(pod).provider_id) == ("terminating", "late")
 
 
 def test_an_orphan_that_a_row_takes_back_is_none(at_lium, lium):
