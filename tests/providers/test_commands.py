@@ -35,7 +35,9 @@ def test_a_clock_ahead_ends_pods_earlier_and_never_later(at_lium, lium):
 
 def test_the_passes_of_the_schedule_are_tasks():
     current_app.loader.import_default_modules()
-    wanted = {entry["task"] for entry in BEAT_SCHEDULE.values() if entry["task"].startswith("providers.")}
+    wanted = {
+        name for entry in BEAT_SCHEDULE.values() if (name := str(entry["task"])).startswith("providers.")
+    }
     assert len(wanted) == 4
     assert wanted | {"providers.rent_pod"} <= set(current_app.tasks)
 

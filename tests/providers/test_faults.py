@@ -5,6 +5,7 @@ import pytest
 from compute_site.embedded.fakes import Fault
 from providers import ending, observing, renting, sweeping
 from providers.models import Orphan, Pod
+from providers.transitions import move_pod
 from tests.providers.conftest import (
     START,
     ask,
@@ -284,13 +285,12 @@ def test_an_id_that_comes_with_the_last_absence_is_not_called_gone(at_lium, lium
     lium.faults.append(Fault("POST", create_path(lium), status=502))
     pod = rent(at_lium)
     observe(later(minutes=15), times=3)
-    move = observing.move_pod
 
     def arrives_first(row, to, **fields):
         Pod.objects.filter(pk=row.pk).update(provider_id="late", absent_answers=0)
-        return move(row, to, **fields)
+        return move_pod(row, to, **fields)
 
-    monkeypatch.setattr(observing, "move_pod", arrives_first)
+    monkeypatch.setattr("providers.observing.move_pod", arrives_first)
     observe(later(minutes=15))
     assert (fresh(pod).status, fresh(pod).provider_id) == ("terminating", "late")
 
