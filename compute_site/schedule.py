@@ -17,5 +17,9 @@ BEAT_SCHEDULE = {
     "reclaim": _every(10.0, "workers.reclaim"),
     "sweep engines": _every(30.0, "workers.knock_sweeps"),
     "retention": _every(60.0, "workers.purge_expired"),
+    "rent pods": _every(10.0, "providers.rent_due"),
+    "observe pods": _every(15.0, "providers.observe_pods"),
+    "pod terminations": _every(15.0, "providers.check_pod_terminations"),
+    "orphaned pods": _every(60.0, "providers.sweep_orphans"),
     "stray outputs": _every(3600.0, "workers.remove_stray_outputs"),
 }

@@ -42,6 +42,11 @@ MAX_BYPASS_SECONDS = env.int("MAX_BYPASS_SECONDS", default=300)
 MAX_QUEUED_JOBS_PER_ACCOUNT = env.int("MAX_QUEUED_JOBS_PER_ACCOUNT", default=10_000)
 MAX_RUNNING_JOBS_PER_ACCOUNT = env.int("MAX_RUNNING_JOBS_PER_ACCOUNT", default=1_000)
 
+# Keys that seal providers' keys, "id:base64 of 32 bytes"; the first one seals, all of them open.
+PROVIDER_KEY_RING = env.list("PROVIDER_KEY_RING", default=[])  # none = one made from SECRET_KEY
+PROVIDER_ALARM_SECONDS = env.int("PROVIDER_ALARM_SECONDS", default=600)  # a pod that will not die for longer
+PROVIDER_GRACE_SECONDS = env.int("PROVIDER_GRACE_SECONDS", default=900)  # a lost create may still show up
+
 # Django
 SECRET_KEY = env.str("SECRET_KEY", default="insecure-only-for-checks-and-development")
 DEBUG = env.bool("DEBUG", default=False)
@@ -64,6 +69,7 @@ INSTALLED_APPS = [
     "environments",
     "jobs.billing",
     "jobs",
+    "providers",
     "workers",
 ]
 MIDDLEWARE = [
@@ -187,6 +193,8 @@ SPECTACULAR_SETTINGS = {
         "JobStatus": "jobs.models.JobStatus",
         "AttemptStatus": "jobs.models.AttemptStatus",
         "EnvironmentState": "environments.models.EnvironmentState",
+        "PodStatus": "providers.models.PodStatus",
+        "ProviderKind": "providers.models.ProviderKind",
     },
 }
 UNFOLD = {"SITE_TITLE": "Compute Site", "SITE_HEADER": "Compute Site", "SHOW_HISTORY": True}
@@ -207,6 +215,7 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {
         "django.request": {"level": "ERROR"},
+        "httpx": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -13,6 +13,7 @@ from jobs.api.health import healthz, readyz
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("api/v1/providers/", include("providers.api.urls")),
     path("api/v1/", include("jobs.api.urls")),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

@@ -43,6 +43,7 @@ def main(environment: Mapping[str, str], arguments: list[str], check: Check) -> 
 def options(arguments: list[str]) -> argparse.Namespace:
     """The demo's own command line."""
     parser = argparse.ArgumentParser(prog="./run demo", description="Start a site and run real jobs on it.")
+    parser.add_argument("--pods", action="store_true", help="rent machines at two imitated providers instead")
     parser.add_argument("--once", action="store_true", help="end after the result, leave nothing behind")
     return parser.parse_args(arguments)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from .backing import Backing, exports
 from .demo import main as show_demo
 from .demo import options
+from .demo_pods import main as show_pods
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
 from .paths import REPOSITORY, RUN, Places, made
@@ -34,12 +35,13 @@ def up(_: list[str]) -> int:
 
 def demo(arguments: list[str]) -> int:
     """Run the site and the demonstration on it; `--once` ends after its result."""
-    once = options(arguments).once  # Before anything is started: a wrong argument ends here.
+    chosen = options(arguments)  # Before anything is started: a wrong argument ends here.
+    story = show_pods if chosen.pods else show_demo
 
     def show(environment: dict[str, str], check: Check) -> None:
-        show_demo(environment, arguments, check)
+        story(environment, arguments, check)
 
-    return _run_site(show, once=once, log=made(RUN / "log") / "site.log")
+    return _run_site(show, once=chosen.once, log=made(RUN / "log") / "site.log")
 
 
 def services(_: list[str]) -> int:

@@ -11,6 +11,7 @@ import pytest
 from environments.models import reservation
 from jobs.end_reasons import END_REASONS
 from jobs.models import attempt, job
+from providers.models import pod
 from workers import models as worker
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +20,7 @@ MACHINES: dict[str, Any] = {
     "Attempt": attempt.TRANSITIONS,
     "Reservation": reservation.TRANSITIONS,
     "Worker": worker.TRANSITIONS,
+    "Pod": pod.TRANSITIONS,
 }
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -80,6 +82,7 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "CSRF_TRUSTED_ORIGINS": "empty",
         "STATIC_ROOT": "none",
         "DOCKER_COMPUTE_ENVIRONMENTS": "empty",
+        "PROVIDER_KEY_RING": "empty",
     }
     real = defaults_read()
     assert len(real) > 20
@@ -112,7 +115,7 @@ def test_the_end_reasons_are_the_table():
 def test_the_modules_and_links_of_a_document_exist(document):
     text = document.read_text()
     named = re.findall(
-        r"`((?:compute_site|environments|jobs|workers|providers|docker|docs|requirements|tests)/[\w./-]+)`",
+        r"`((?:compute_site|environments|jobs|workers|providers|client|docker|docs|requirements|tests)/[\w./-]+)`",
         text,
     )
     missing = [path for path in named if not (ROOT / path).exists()]

@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Run the site's own worker: lost workers, lost knocks, expiry, reclaim, retention."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--threads", type=int, default=2, help="Actions at once (default 2).")
+        parser.add_argument("--threads", type=int, default=6, help="Actions at once (default 6).")
         parser.add_argument("--loglevel", default="INFO")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,0 +1,5 @@
+"""`python -m computesite`."""
+
+from .cli import app
+
+app()

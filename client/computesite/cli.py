@@ -1,0 +1,15 @@
+"""`computesite …`: one group of commands per part of the API."""
+
+import typer
+
+from . import provider
+
+app = typer.Typer(
+    no_args_is_help=True, help="The command line of Compute Site.", pretty_exceptions_enable=False
+)
+app.add_typer(provider.commands, name="provider")
+
+
+@app.callback()
+def root() -> None:
+    """COMPUTESITE_URL and COMPUTESITE_TOKEN say which site, and who asks."""

@@ -1,0 +1,58 @@
+"""One site, spoken to with one token. Every refusal becomes `Refused` with the site's own words."""
+
+import os
+import uuid
+from typing import Any
+
+import httpx
+
+TIMEOUT_SECONDS = 30.0
+
+
+class Refused(Exception):
+    """The site said no, or nothing at all."""
+
+
+class Site:
+    """The REST API below /api/v1."""
+
+    def __init__(self, url: str, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._client = httpx.Client(
+            base_url=url.rstrip("/") + "/api/v1", headers=headers, timeout=TIMEOUT_SECONDS
+        )
+
+    @classmethod
+    def from_environment(cls) -> "Site":
+        """Raises Refused when a variable is missing."""
+        values = {name: os.environ.get(name, "") for name in ("COMPUTESITE_URL", "COMPUTESITE_TOKEN")}
+        if missing := [name for name, value in values.items() if not value]:
+            raise Refused(f"Set {' and '.join(missing)}.")
+        return cls(*values.values())
+
+    def get(self, path: str, **query: str | None) -> Any:
+        """A GET; empty parts of the query are left out."""
+        return self._call("GET", path, params={name: value for name, value in query.items() if value})
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """A POST; its key makes a repeated send harmless."""
+        return self._call("POST", path, json=body, headers={"Idempotency-Key": str(uuid.uuid4())})
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            response = self._client.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise Refused(f"The site does not answer ({type(error).__name__}).") from None
+        if response.is_success:
+            return response.json()
+        raise Refused(_problem(response))
+
+
+def _problem(response: httpx.Response) -> str:
+    """The readable part of an application/problem+json body."""
+    try:
+        problem = response.json()
+        errors = [f"{one.get('pointer', '')}: {one.get('detail', '')}" for one in problem.get("errors", [])]
+        return " ".join([problem.get("detail") or problem.get("title", ""), *errors]).strip()
+    except (ValueError, AttributeError):
+        return f"The site answered {response.status_code}."
