@@ -29,6 +29,7 @@ from compute_site.embedded.progress import step
 from environments.editing import activate_engine, set_core_total
 from environments.models import Environment
 from environments.setup import create_environment
+from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
 from workers.registration import register_engine
 
@@ -79,7 +80,9 @@ def prepare() -> str:
     )
     activate_engine(engine)
     user = get_user_model().objects.create(username="bench")
-    Membership.objects.create(account=Account.objects.create(name="bench"), user=user, role=Role.OWNER)
+    account = Account.objects.create(name="bench")
+    Membership.objects.create(account=account, user=user, role=Role.OWNER)
+    top_up(account, Decimal(1_000_000_000), reference="bench")
     return str(get_token_model().objects.create(user=user)[1])
 
 

@@ -33,19 +33,19 @@ COLOURS = {
 class JobAdmin(ReadOnlyAdmin):
     """Read-only; cancelling goes through the same function as the API."""
 
-    list_display = ["name", "state", "environment", "account", "tier", "reason", "age", "ran"]
+    list_display = ["name", "state", "environment", "account", "tier", "reason", "age", "ran", "cost"]
     list_filter = ["status", "tier", "end_reason", "environment"]
     list_filter_submit = True
     search_fields = ["public_id", "account__name"]
     search_help_text = (
         "Id, any part of it (the last 8 characters are what lists show), or name of the account."
     )
-    list_select_related = ["account", "environment__engine"]
+    list_select_related = ["account", "environment__engine", "hold"]
     list_per_page = 50
     actions = ["cancel_jobs"]
     actions_detail = ["cancel_job"]
     fieldsets = [
-        (None, {"fields": ["public_id", "standing", "pending", "reason", "end_detail", "exit_code", "ran"]}),
+        (None, {"fields": ["public_id", "standing", "pending", "reason", "end_detail", "exit_code", "ran", "cost"]}),
         ("Asked", {"fields": ["account", "submitted_by", "environment", "tier", "resources", "max_duration", "labels"]}),
         ("Timeline", {"fields": ["timeline"]}),
         ("Attempts", {"fields": ["attempts_table"]}),
@@ -57,7 +57,7 @@ class JobAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         rows = super().get_queryset(request)
         if request.resolver_match and request.resolver_match.url_name == "jobs_job_changelist":
-            return rows.defer("spec", "terms", "result", "manifest", "refused_outputs", "usage")
+            return rows.defer("spec", "result", "manifest", "refused_outputs", "usage")
         return rows
 
     @display(description="job", ordering="pk")
@@ -83,6 +83,10 @@ class JobAdmin(ReadOnlyAdmin):
     @display(description="ran", ordering="run_seconds")
     def ran(self, job: Job) -> str:
         return pages.DASH if job.run_seconds is None else f"{job.run_seconds:.1f} s"
+
+    @display(description="cost")
+    def cost(self, job: Job) -> str:
+        return pages.money(job)
 
     @display(description="waits for")
     def pending(self, job: Job) -> str:

@@ -8,6 +8,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from jobs.billing.charges import money_text
+from jobs.billing.cost import cost
 from jobs.logs import bytes_cut, read_log, shipped_offset
 from jobs.models import Attempt, Job, Stream
 
@@ -104,6 +106,15 @@ def amounts(job: Job) -> SafeString | str:
     asked = job.spec["resources"]
     rows = [(slug, asked.get(slug, DASH), amount) for slug, amount in job.terms["resources"].items()]
     return table(["resource", "asked", "gets"], rows)
+
+
+def money(job: Job) -> str:
+    """What the job cost, or costs so far of what is held; a dash when it costs nothing by its terms."""
+    found = cost(job, timezone.now())
+    if found is None:
+        return DASH
+    text = f"{money_text(found.amount)} {found.currency}"
+    return text if found.final else f"{text} of {money_text(found.held)} held"
 
 
 def log_tail(attempt: Attempt, stream: Stream) -> SafeString | str:

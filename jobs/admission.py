@@ -17,6 +17,7 @@ from environments.access import has_rules, may_use
 from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import lock_account, queue_and_key, read_offer
+from jobs.billing.holds import place
 from jobs.billing.models import Account, Membership
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
@@ -33,7 +34,8 @@ def admit(
     """Queue a job for `account` (else the one that `spec` names, else the user's only one), all in one transaction.
 
     Returns the job and whether it is the answer to an earlier request with the same key and body. Raises
-    ValidationError (a field is wrong), NotAdmitted, QuotaExceeded or IdempotencyConflict: then nothing was written.
+    ValidationError (a field is wrong), NotAdmitted, QuotaExceeded, InsufficientFunds or IdempotencyConflict: then
+    nothing was written.
     """
     body = spec.as_json()
     digest = hashlib.sha256(canonical(body)).hexdigest()
@@ -47,6 +49,7 @@ def admit(
             return _replay(earlier, earlier_digest, digest), True
         _check_account(account, queued)
         job = _queue(user, account, spec, body)
+        place(job)
         if idempotency_key:
             IdempotencyKey.objects.create(account=account, key=idempotency_key, body_sha256=digest, job=job)
         knock_on_commit(job.environment.engine)

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from compute_site.core.db import database_now, lock, lock_one
 from environments.models import EnvironmentState
+from jobs.billing.models import Account
 from jobs.endings import end_job
 from jobs.models import Artifact, Job, JobStatus, LogChunk
 from jobs.results import GRACE_SECONDS, remove_unreferenced
@@ -31,6 +32,8 @@ def _expire(due: QuerySet[Job], first: str, limit: int, *, detail: str = "") -> 
     with transaction.atomic():
         # Still due: in between it may have run and been queued anew.
         jobs = lock(due.filter(pk__in=keys), skip_locked=True)
+        # In the order of their keys: two of us at once would wait in a circle for each other's accounts.
+        lock(Account.objects.filter(pk__in={job.account_id for job in jobs}).only("pk"))
         return sum(end_job(job, "expired_in_queue", detail=detail) for job in jobs)
 
 

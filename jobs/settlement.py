@@ -107,6 +107,7 @@ def _end(job: Job, attempt: Attempt, reason: str, outcome: Outcome) -> None:
         reason,
         detail=outcome.detail,
         attempt_id=attempt.pk,
+        billed_seconds=_billed_seconds(attempt, reason, outcome),
         exit_code=outcome.exit_code,
         run_seconds=outcome.run_seconds,
         started_at=attempt.started_at,
@@ -122,6 +123,18 @@ def _end(job: Job, attempt: Attempt, reason: str, outcome: Outcome) -> None:
         Artifact(job=job, attempt=attempt, path=file.path, size=file.size, sha256=file.sha256)
         for file in outcome.artifacts
     )
+
+
+def _billed_seconds(attempt: Attempt, reason: str, outcome: Outcome) -> float | None:
+    """The run time that is charged; None = nothing, since no container ran or the end is not the client's to pay.
+
+    A cancelled job whose attempt failed by our fault meanwhile costs nothing either. A run of unknown length counts
+    as the shortest.
+    """
+    billable = END_REASONS[reason].billable and END_REASONS[outcome.reason].billable
+    if not billable or (attempt.started_at is None and outcome.run_seconds is None):
+        return None
+    return outcome.run_seconds or 0.0
 
 
 def _requeue(job: Job, attempt: Attempt, outcome: Outcome) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from environments import reservations
 from environments.models import Core, Engine, EngineState, Environment, Host
 from environments.setup import create_environment
 from jobs.admission import admit
+from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
 from jobs.models import Attempt, Job, JobStatus
 from jobs.spec import read_spec
@@ -60,9 +62,10 @@ def make_user(name: str) -> Any:
     return get_user_model().objects.create_user(username=name, password="secret")
 
 
-def make_account(name: str, *users: Any) -> Account:
-    """An account with these members."""
+def make_account(name: str, *users: Any, credit: Decimal = Decimal(1_000_000)) -> Account:
+    """An account with these members, and credit for every job of a test."""
     account = Account.objects.create(name=name)
+    top_up(account, credit, reference=f"for {name}")
     for user in users:
         Membership.objects.create(account=account, user=user, role=Role.OWNER)
     return account

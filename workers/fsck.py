@@ -1,4 +1,4 @@
-"""fsck: every disagreement between rows and what is on the engines. Changes nothing."""
+"""fsck: every disagreement between rows, the ledger and what is on the engines. Changes nothing."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -47,6 +47,36 @@ ROW_CHECKS = {
         SELECT r.slug, e.slug, sum(x.amount), r.total FROM environments_reservedamount x
           JOIN environments_resource r ON r.id = x.resource_id JOIN environments_environment e ON e.id = r.environment_id
          WHERE x.released_at IS NULL GROUP BY r.id, e.id HAVING sum(x.amount) > r.total""",
+    "hold of job {} is open although the job is {}": """
+        SELECT j.public_id, j.status FROM billing_hold h JOIN jobs_job j ON j.id = h.job_id
+         WHERE h.status = 'open' AND j.finished_at IS NOT NULL""",
+    "hold of job {} is {} although the job is {}": """
+        SELECT j.public_id, h.status, j.status FROM billing_hold h JOIN jobs_job j ON j.id = h.job_id
+         WHERE h.status <> 'open' AND j.finished_at IS NULL""",
+    "job {}: {} of its hold is captured, {} is in the ledger": """
+        SELECT j.public_id, h.captured, coalesce(e.amount, 0) FROM billing_hold h JOIN jobs_job j ON j.id = h.job_id
+          LEFT JOIN billing_ledgertransaction t ON t.job_id = j.id
+          LEFT JOIN billing_ledgerentry e ON e.transaction_id = t.id AND e.book = 'revenue'
+         WHERE h.captured <> coalesce(e.amount, 0)""",
+    "ledger transaction {} does not sum to zero: {}": """
+        SELECT t.reference, sum(e.amount) FROM billing_ledgertransaction t
+          LEFT JOIN billing_ledgerentry e ON e.transaction_id = t.id
+         GROUP BY t.id HAVING coalesce(sum(e.amount), 1) <> 0""",
+    "account {} has {} {}, its ledger entries sum to {}": """
+        WITH sums AS (
+            SELECT e.account_id, t.currency, sum(e.amount) AS amount FROM billing_ledgerentry e
+              JOIN billing_ledgertransaction t ON t.id = e.transaction_id
+             WHERE e.account_id IS NOT NULL GROUP BY e.account_id, t.currency)
+        SELECT a.public_id, coalesce(b.amount, 0), currency, coalesce(s.amount, 0)
+          FROM billing_balance b FULL JOIN sums s USING (account_id, currency) JOIN billing_account a ON a.id = account_id
+         WHERE coalesce(b.amount, 0) <> coalesce(s.amount, 0)""",
+    "account {} has {} {} held, its open holds sum to {}": """
+        WITH sums AS (
+            SELECT account_id, currency, sum(amount) AS amount FROM billing_hold WHERE status = 'open'
+             GROUP BY account_id, currency)
+        SELECT a.public_id, coalesce(b.held, 0), currency, coalesce(s.amount, 0)
+          FROM billing_balance b FULL JOIN sums s USING (account_id, currency) JOIN billing_account a ON a.id = account_id
+         WHERE coalesce(b.held, 0) <> coalesce(s.amount, 0)""",
 }
 
 

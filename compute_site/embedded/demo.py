@@ -11,7 +11,7 @@ from typing import Any
 from . import demo_view as view
 from .demo_client import Client
 from .demo_plan import LIMITS, Limit, iris_job, limit_job
-from .demo_result import show_artifacts, show_result, show_times
+from .demo_result import show_artifacts, show_bill, show_result, show_times
 from .processes import PREPARED
 from .progress import Failed
 
@@ -35,6 +35,7 @@ def main(environment: Mapping[str, str], arguments: list[str], check: Check) -> 
     iris = client.submit(iris_job(offers))
     others = [(limit, client.submit(limit_job(limit, offers))) for limit in LIMITS]
     wrong = [*follow(client, iris, check), *limits_at_work(client, others, check)]
+    wrong += show_bill(client, [iris["id"], *(job["id"] for _, job in others)])
     farewell(url, site, once)
     if wrong:
         raise Failed(f"The demo did not go as it should: {'; '.join(wrong)}")

@@ -49,6 +49,10 @@ class Client:
         """The job as it stands now."""
         return self._call("GET", f"/jobs/{job_id}").json()
 
+    def accounts(self) -> list[dict[str, Any]]:
+        """The client's accounts with their balances."""
+        return _items(self._call("GET", "/accounts").json())
+
     def events(self, job_id: str) -> list[dict[str, Any]]:
         """What happened to the job, oldest first."""
         return _items(self._call("GET", f"/jobs/{job_id}/events").json())

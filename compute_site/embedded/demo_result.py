@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import demo_view as view
@@ -37,6 +37,23 @@ def show_artifacts(client: Client, job_id: str) -> list[str]:
             f"{artifact['path']:<12} {view.size(artifact['size']):>12}  sha256 {artifact['sha256']}  {verdict}",
         )
     return differing
+
+
+def show_bill(client: Client, job_ids: Sequence[str]) -> list[str]:
+    """What each job cost and what is left of the balance; returns what does not add up."""
+    view.title("The bill")
+    wrong = []
+    for job in map(client.job, job_ids):
+        cost = job["cost"]
+        text = f"{cost['amount']} {cost['currency']}" if cost else "nothing"
+        view.line(job["tier"], f"{job['id']}  {text}")
+        if cost and not cost["final"]:
+            wrong.append(f"the bill of {job['id']} is not final")
+    for balance in client.accounts()[0]["balances"]:
+        view.line("balance", f"{balance['amount']} {balance['currency']}, of it held: {balance['held']}")
+        if balance["held"] != "0":
+            wrong.append(f"{balance['held']} {balance['currency']} are still held")
+    return wrong
 
 
 def show_times(client: Client, job: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ class JobOne(RetrieveModelMixin, GenericAPIView):
     def get_queryset(self) -> QuerySet[Job]:
         return (
             own_jobs(self.request)
-            .select_related("account", "environment__engine__host")
+            .select_related("account", "environment__engine__host", "hold")
             .prefetch_related("attempts__engine")
         )
 

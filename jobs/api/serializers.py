@@ -3,9 +3,12 @@
 import hashlib
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from jobs.api.account_serializers import CostDetail
+from jobs.billing.cost import cost
 from jobs.end_reasons import END_REASONS
 from jobs.models import Artifact, Attempt, Job, JobEvent
 from jobs.pending import engine_reasons, pending_reason
@@ -64,11 +67,12 @@ class JobDetail(JobListing):
         help_text="The job as asked; of inputs and bundle only the size."
     )
     terms = serializers.SerializerMethodField(help_text="As admitted: prices and limits.")
+    cost = serializers.SerializerMethodField(help_text="None: it costs nothing by its terms.")
     attempts = AttemptDetail(many=True, read_only=True)
 
     class Meta(JobListing.Meta):
         fields = [
-            *JobListing.Meta.fields, "pending_reason", "end_message", "end_detail", "resources", "usage", "spec",
+            *JobListing.Meta.fields, "pending_reason", "end_message", "end_detail", "resources", "usage", "cost", "spec",
             "terms", "image_id", "attempts_made", "max_attempts", "not_before", "queue_expires_at",
             "cancel_requested_at", "result", "manifest", "manifest_sha256", "refused_outputs", "storage_expires_at",
             "storage_purged_at", "attempts",
@@ -86,6 +90,11 @@ class JobDetail(JobListing):
     @extend_schema_field(AMOUNTS)
     def get_resources(self, job: Job) -> Any:
         return job.terms["resources"]
+
+    @extend_schema_field(CostDetail(allow_null=True))
+    def get_cost(self, job: Job) -> Any:
+        found = cost(job, timezone.now())
+        return CostDetail(found).data if found is not None else None
 
     @extend_schema_field(OBJECT)
     def get_spec(self, job: Job) -> Any:

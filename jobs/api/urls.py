@@ -3,13 +3,17 @@
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularRedocView, SpectacularSwaggerView
 
-from jobs.api import content_views, environment_views, job_views, token_views
+from jobs.api import account_views, content_views, environment_views, job_views, token_views
 
 urlpatterns = [
     path("tokens", token_views.Tokens.as_view(), name="tokens"),
     path("tokens/current", token_views.CurrentToken.as_view(), name="token-current"),
     path("environments", environment_views.EnvironmentList.as_view(), name="environments"),
     path("environments/<uuid:public_id>", environment_views.EnvironmentOne.as_view(), name="environment"),
+    path("accounts", account_views.AccountList.as_view(), name="accounts"),
+    path("accounts/<uuid:public_id>", account_views.AccountOne.as_view(), name="account"),
+    path("accounts/<uuid:public_id>/ledger", account_views.AccountLedger.as_view(), name="account-ledger"),
+    path("accounts/<uuid:public_id>/holds", account_views.AccountHolds.as_view(), name="account-holds"),
     path("jobs", job_views.JobList.as_view(), name="jobs"),
     path("jobs/<uuid:public_id>", job_views.JobOne.as_view(), name="job"),
     path("jobs/<uuid:public_id>/cancel", job_views.JobCancel.as_view(), name="job-cancel"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from environments.models import reservation
+from jobs.billing.models import hold
 from jobs.end_reasons import END_REASONS
 from jobs.models import attempt, job
 from providers.models import pod
@@ -19,6 +20,7 @@ MACHINES: dict[str, Any] = {
     "Job": job.TRANSITIONS,
     "Attempt": attempt.TRANSITIONS,
     "Reservation": reservation.TRANSITIONS,
+    "Hold": hold.TRANSITIONS,
     "Worker": worker.TRANSITIONS,
     "Pod": pod.TRANSITIONS,
 }

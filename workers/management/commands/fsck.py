@@ -8,7 +8,7 @@ from workers.fsck import disagreements
 
 
 class Command(BaseCommand):
-    help = "Compare rows with what is on the engines: containers, workspaces, cgroups. Changes nothing."
+    help = "Compare rows, the ledger and what is on the engines: containers, workspaces, cgroups. Changes nothing."
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0

@@ -23,6 +23,7 @@ from environments.importing import Choice, import_configuration
 from environments.management.commands.import_environments import from_settings
 from environments.models import Engine, EngineState, Environment, Host
 from environments.setup import create_environment
+from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
 from workers.management.commands.detect_host import describe
 from workers.registration import register_engine
@@ -31,6 +32,7 @@ ADMIN = "admin"
 CLIENT = "demo"
 TOKEN_LIFE = timedelta(days=1)
 # Per minute: of a core, and of a MiB of memory. Disk costs nothing.
+CREDIT = Decimal(100)
 PRICES = {"cpu": Decimal("0.01"), "ram": Decimal("0.000002")}
 
 
@@ -146,13 +148,14 @@ def provide_admin() -> str | None:
 
 
 def provide_token() -> str:
-    """A client with an account of its own and a token for a day; its earlier tokens are void."""
+    """A client with an account of its own, some credit (once), and a token for a day; its earlier tokens are void."""
     user, created = get_user_model().objects.get_or_create(username=CLIENT)
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
     account, _ = Account.objects.get_or_create(name=CLIENT)
     Membership.objects.get_or_create(account=account, user=user, defaults={"role": Role.OWNER})
+    top_up(account, CREDIT, reference="demo", by="prepare_demo")
     get_token_model().objects.filter(user=user).delete()
     _, token = get_token_model().objects.create(user=user, expiry=TOKEN_LIFE)
     return str(token)

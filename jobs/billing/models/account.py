@@ -1,4 +1,4 @@
-"""Who jobs belong to. Every job belongs to an account; people act through memberships."""
+"""Who jobs and money belong to. Every job belongs to an account; people act through memberships."""
 
 from django.conf import settings
 from django.db import models
