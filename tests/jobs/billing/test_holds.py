@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 from threading import Barrier
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connections, transaction
@@ -242,7 +243,7 @@ def test_jobs_admitted_before_there_was_money_end_without_a_bill(site, user, acc
 
 def test_every_pair_of_a_hold(site, user, account):
     job = submit(user, max_duration=600)
-    values = {
+    values: dict[str, dict[str, Any]] = {
         "open": {"captured": 0, "ended_at": None},
         "captured": {"captured": 5, "ended_at": database_now()},
         "released": {"captured": 0, "ended_at": database_now()},
