@@ -7,6 +7,7 @@ from functools import partial
 
 from django.db import connection
 
+from jobs.billing.models import LedgerTransaction
 from jobs.models import Artifact, AttemptStatus, Job
 from tests.faults.observing import Starts
 from tests.faults.processes import WorkerProcess, eventually
@@ -85,6 +86,7 @@ def killed_at(site: FaultSite, place: Place, point: str, flushed: bool, starts: 
             "files": 1,
             "log": b"ran\n",
             "ends": 1,
+            "bill": ["captured", 1, 1],  # the hold, what was paid of it, how often
         }
         found = {
             "end_reason": site.detail(job)["end_reason"],
@@ -93,6 +95,7 @@ def killed_at(site: FaultSite, place: Place, point: str, flushed: bool, starts: 
             "files": Artifact.objects.filter(job=job).count(),
             "log": site.log(job).content,
             "ends": site.events(job).count("cancelled" if stopped else "succeeded"),
+            "bill": [job.hold.status, job.hold.captured, LedgerTransaction.objects.filter(job=job).count()],
         }
         return "" if found == expected else f"{point}: {found}\n{site.worker_log(place)}"
     except AssertionError as error:
