@@ -16,6 +16,7 @@ BEAT_SCHEDULE = {
     "expire queued jobs": _every(5.0, "workers.expire_queued"),
     "reclaim": _every(10.0, "workers.reclaim"),
     "sweep engines": _every(30.0, "workers.knock_sweeps"),
+    "fleet": _every(5.0, "workers.fleet_pass"),
     "retention": _every(60.0, "workers.purge_expired"),
     "rent pods": _every(10.0, "providers.rent_due"),
     "observe pods": _every(15.0, "providers.observe_pods"),

@@ -41,6 +41,13 @@ RETRY_BACKOFF_SECONDS = env.int("RETRY_BACKOFF_SECONDS", default=5)
 MAX_BYPASS_SECONDS = env.int("MAX_BYPASS_SECONDS", default=300)
 MAX_QUEUED_JOBS_PER_ACCOUNT = env.int("MAX_QUEUED_JOBS_PER_ACCOUNT", default=10_000)
 MAX_RUNNING_JOBS_PER_ACCOUNT = env.int("MAX_RUNNING_JOBS_PER_ACCOUNT", default=1_000)
+FLEET_ENABLED = env.bool(
+    "FLEET_ENABLED", default=False
+)  # off: its routes are not there, its rows are not written
+FLEET_TTL_SECONDS = env.int("FLEET_TTL_SECONDS", default=120)  # a remote worker silent for longer is stale
+FLEET_INTERNAL_TOKEN = env.str(
+    "FLEET_INTERNAL_TOKEN", default=""
+)  # opens the list of active ones; empty: nobody
 
 # Keys that seal providers' keys, "id:base64 of 32 bytes"; the first one seals, all of them open.
 PROVIDER_KEY_RING = env.list("PROVIDER_KEY_RING", default=[])  # none = one made from SECRET_KEY
@@ -71,6 +78,7 @@ INSTALLED_APPS = [
     "jobs",
     "providers",
     "workers",
+    "workers.fleet",
 ]
 MIDDLEWARE = [
     "compute_site.core.middleware.DatabaseDownMiddleware",

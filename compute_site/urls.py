@@ -15,6 +15,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/providers/", include("providers.api.urls")),
     path("api/v1/", include("jobs.api.urls")),
+    path("api/v1/", include("workers.fleet.urls")),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
 ]

@@ -47,28 +47,32 @@ def create_environment(
 
     `cpu` is a number of cores (the lowest free), the cores themselves (indexes or "0-3,8"), or None for all that no
     other environment has. `ram_mib` None = the host's memory less the reserve; `disk_mib` None = its disk less the
-    reserve. `devices` maps a resource slug to device UUIDs, `counters` to totals, `limits` to (min, max) per job,
+    reserve; on a fleet engine all three are numbers, the most that one job may get. `devices` maps a resource slug to device UUIDs, `counters` to totals, `limits` to (min, max) per job,
     `free` to the free tier's total (an empty mapping is a free tier that lists nothing, None is no free tier),
     `prices` to the price of one unit per minute. `fields` are those of Environment.
     Raises ValidationError with paths (`cores`, `resources.<slug>.total`, ...).
     """
     with transaction.atomic():
-        if engine.host_id is None:
-            raise ValidationError({"engine": "A fleet engine has no host to take cores and memory from."})
-        host = lock_host(engine.host_id)
+        host = lock_host(engine.host_id) if engine.host_id is not None else None
+        if host is None and not (type(cpu) is int and ram_mib and disk_mib):
+            raise ValidationError(
+                {"resources": "A fleet engine has no host: say how much of each is offered."}
+            )
         environment = save_clean(Environment(engine=engine, slug=slug, **fields))
-        cores = cpu if isinstance(cpu, str | Sequence) else choose_cores(environment, cpu)
         totals = {
-            "cpu": (ResourceKind.CPU, 0),
-            "ram": (ResourceKind.RAM, host.usable_memory_mib if ram_mib is None else ram_mib),
-            "disk": (ResourceKind.DISK, host.usable_disk_mib if disk_mib is None else disk_mib),
+            "cpu": (ResourceKind.CPU, cpu if host is None and isinstance(cpu, int) else 0),
+            "ram": (ResourceKind.RAM, host.usable_memory_mib if host and ram_mib is None else ram_mib or 0),
+            "disk": (ResourceKind.DISK, host.usable_disk_mib if host and disk_mib is None else disk_mib or 0),
             **{name: (ResourceKind.DEVICE, len(uuids)) for name, uuids in (devices or {}).items()},
             **{name: (ResourceKind.COUNTER, total) for name, total in (counters or {}).items()},
         }
         resources = {
             name: _add_resource(environment, name, kind, total) for name, (kind, total) in totals.items()
         }
-        place_cores(environment, cores)
+        if host is not None:
+            place_cores(
+                environment, cpu if isinstance(cpu, str | Sequence) else choose_cores(environment, cpu)
+            )
         _add_devices(environment, resources, devices or {})
         _limit(resources, limits or {})
         if free is not None:

@@ -133,7 +133,8 @@ def _find_environment(name: str, tier: str) -> tuple[Environment, bool]:
     if environment.engine.state != EngineState.ACTIVE:
         text = f"The engine of this environment is {environment.engine.state}: it takes no new jobs."
         raise NotAdmitted(text, field="environment", code="engine_not_active")
-    if environment.host.declared_gone_at is not None:
+    host = environment.engine.host  # none: the fleet
+    if host is not None and host.declared_gone_at is not None:
         text = "The machine of this environment is gone: it takes no new jobs."
         raise NotAdmitted(text, field="environment", code="host_gone")
     return environment, environment.restricted

@@ -3,23 +3,31 @@
 import logging
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 
-from environments.models import Engine
+from environments.models import Engine, EngineKind
 
 log = logging.getLogger(__name__)
 
 KNOCK = "workers.knock"
+FLEET_PASS = "workers.fleet_pass"
 KNOCK_EXPIRES_SECONDS = 30
 
 
 def knock(engine: Engine) -> None:
-    """Send one knock to the engine's queue now. A broker that is down costs at most a moment and no error."""
+    """Send one knock to the engine's queue now. A broker that is down costs at most a moment and no error.
+
+    The fleet has no engine of its own to knock at: the site's worker makes its pass.
+    """
+    fleet = engine.kind == EngineKind.FLEET
+    if fleet and not settings.FLEET_ENABLED:
+        return
     try:
         current_app.send_task(
-            KNOCK,
-            args=[engine.pk],
-            queue=engine.queue,
+            FLEET_PASS if fleet else KNOCK,
+            args=[] if fleet else [engine.pk],
+            queue=settings.CELERY_TASK_DEFAULT_QUEUE if fleet else engine.queue,
             expires=KNOCK_EXPIRES_SECONDS,
             retry=False,
             ignore_result=True,

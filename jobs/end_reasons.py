@@ -67,4 +67,8 @@ END_REASONS: dict[str, EndReason] = {
     "storage_failed": _ours("Results could not be stored."),
     "disk_full": _ours("The engine's disk is full."),
     "internal_error": _ours("A fault of the site."),
+    "fleet_disputed": _ours(
+        "Remote workers came to different results: none of them counts.", retryable=False
+    ),
+    "fleet_failed": _ours("No remote worker came to a result that counts.", retryable=False),
 }

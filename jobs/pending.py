@@ -24,15 +24,23 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     now = now or database_now()
     if job.not_before is not None and job.not_before > now:
         return f"retry after {_time(job.not_before)}"
+    host = job.environment.engine.host
+    if host is None:
+        return _fleet_reason()
     reasons = [*engine_reasons(job.environment.engine, now), *_full_house(job), *_shortages(job)]
-    if job.environment.host.declared_gone_at is not None:
-        reasons.insert(0, f"host {job.environment.host} is gone: nothing starts there any more")
+    if host.declared_gone_at is not None:
+        reasons.insert(0, f"host {host} is gone: nothing starts there any more")
     if job.environment.state == EnvironmentState.RETIRED:
         reasons.insert(0, f"environment {job.environment} is retired")
     place = queue_place(job, now)
     if not reasons and place == 1:
         return "first in line; about to start"
     return "; ".join([*reasons, f"{ordinal(place)} in line"])
+
+
+def _fleet_reason() -> str:
+    """Jobs of the fleet leave the queue as soon as a unit is made of them; workers are waited for afterwards."""
+    return "about to become a unit of the fleet" if settings.FLEET_ENABLED else "the fleet is off"
 
 
 def engine_reasons(engine: Engine, now: datetime) -> Iterator[str]:

@@ -1,0 +1,94 @@
+"""The shapes of the fleet's requests: fields and bounds; what they mean is checked by the rules."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from environments.models import ResourceKind
+
+AMOUNTS = {*ResourceKind.values, "slots"}
+MAX_SLOTS = 64
+
+
+class Statement(serializers.Serializer):
+    """A binding as its owner signed it; times in seconds since the epoch."""
+
+    owner_key = serializers.CharField(max_length=80)
+    worker_key = serializers.CharField(max_length=80)
+    serial = serializers.CharField(max_length=64)
+    not_before = serializers.IntegerField(min_value=0, max_value=2**33)
+    not_after = serializers.IntegerField(min_value=0, max_value=2**33)
+    capabilities = serializers.DictField(child=serializers.IntegerField(min_value=0, max_value=2**31))
+    provider = serializers.CharField(max_length=64, allow_blank=True)
+    instance = serializers.CharField(max_length=128, allow_blank=True)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Whatever else was signed is not understood, so it is refused."""
+        if isinstance(data, dict) and (unknown := set(data) - set(self.fields)):
+            raise serializers.ValidationError(dict.fromkeys(sorted(map(str, unknown)), "Unknown field."))
+        return super().to_internal_value(data)
+
+    def validate_capabilities(self, value: dict[str, int]) -> dict[str, int]:
+        """Amounts by kind of resource, and slots."""
+        if unknown := set(value) - AMOUNTS:
+            raise serializers.ValidationError(f"Unknown: {', '.join(sorted(unknown))}.")
+        if not 1 <= value.get("slots", 1) <= MAX_SLOTS:
+            raise serializers.ValidationError(f"slots is from 1 to {MAX_SLOTS}.")
+        return value
+
+
+class Registration(serializers.Serializer):
+    """A worker's registration around its owner's binding."""
+
+    binding = Statement()
+    signature = serializers.CharField(max_length=128)
+    version = serializers.CharField(max_length=64, allow_blank=True, default="")
+
+
+class Heartbeat(serializers.Serializer):
+    """A sign of life."""
+
+    version = serializers.CharField(max_length=64, allow_blank=True, default="")
+    health = serializers.DictField(child=serializers.CharField(max_length=1000), default=dict)
+
+
+class Pull(serializers.Serializer):
+    """How many replicas the worker can take now."""
+
+    limit = serializers.IntegerField(min_value=0, max_value=MAX_SLOTS, default=1)
+
+
+class Progress(serializers.Serializer):
+    """That it goes on, and the end of its log."""
+
+    token = serializers.UUIDField()
+    note = serializers.CharField(max_length=200, allow_blank=True, default="")
+    log = serializers.CharField(max_length=16_384, allow_blank=True, trim_whitespace=False, default="")
+
+
+class Proof(serializers.Serializer):
+    """The worker's signature under its result."""
+
+    signature = serializers.CharField(max_length=128)
+    expires = serializers.IntegerField(min_value=0, max_value=2**33)
+
+
+class Result(serializers.Serializer):
+    """Success with manifest, proof and contents (base64 by sha256), or failure with its reason."""
+
+    token = serializers.UUIDField()
+    success = serializers.BooleanField()
+    manifest = serializers.JSONField(required=False)
+    proof = Proof(required=False)
+    contents = serializers.DictField(child=serializers.CharField(allow_blank=True), default=dict)
+    run_seconds = serializers.FloatField(min_value=0, max_value=10**8, required=False, allow_null=True)
+    reason = serializers.CharField(max_length=64, default="failed")
+    detail = serializers.CharField(max_length=4000, allow_blank=True, default="")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A success without manifest or proof is none."""
+        if attrs["success"]:
+            missing = [name for name in ("manifest", "proof") if attrs.get(name) is None]
+            if missing:
+                raise serializers.ValidationError(dict.fromkeys(missing, "This field is required."))
+        return attrs
