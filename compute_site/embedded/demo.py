@@ -46,6 +46,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run demo", description="Start a site and run real jobs on it.")
     parser.add_argument("--pods", action="store_true", help="rent machines at two imitated providers instead")
     parser.add_argument("--once", action="store_true", help="end after the result, leave nothing behind")
+    parser.add_argument("--fleet", action="store_true", help="three remote workers, one of whom lies")
     return parser.parse_args(arguments)
 
 

@@ -75,6 +75,10 @@ class Client:
                 digest.update(piece)
         return digest.hexdigest()
 
+    def workers(self) -> list[dict[str, Any]]:
+        """The remote workers of the site; there are none where the fleet is off."""
+        return _items(self._call("GET", "/workers").json())
+
     def _call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:

@@ -19,9 +19,10 @@ def show_result(job: Mapping[str, Any]) -> None:
         view.BOLD,
     )
     usage = job["usage"]
-    view.line(
-        "used", f"CPU {usage['cpu_seconds']:.2f} s · peak memory {view.size(usage['peak_memory_bytes'])}"
-    )
+    if "cpu_seconds" in usage:  # remote workers do not say
+        view.line(
+            "used", f"CPU {usage['cpu_seconds']:.2f} s · peak memory {view.size(usage['peak_memory_bytes'])}"
+        )
 
 
 def show_artifacts(client: Client, job_id: str) -> list[str]:

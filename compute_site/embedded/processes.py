@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .paths import RUN
 
 ENGINE_NAME = "local"
+FLEET = RUN / "fleet"  # Keys and settings of the demo's agents, a folder for each owner.
 PREPARED = RUN / "prepared.json"  # The admin's one-time password and a client's token.
 
 
@@ -47,6 +48,18 @@ def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:
         Process("beat", (*beat, *memory), stop_rank=1),
         Process("web", (*web, "--port", str(port), "--no-access-log"), stop_rank=2, ready=web_ready),
     ]
+
+
+def fleet_preparation(url: str, owners: tuple[str, ...], liar: str) -> Process:
+    """Makes the fleet of the demo; the site runs already."""
+    arguments = (*owners, "--site-url", url, "--output", str(FLEET), "--lies", liar)
+    return Process("fleet", _manage("prepare_fleet", *arguments))
+
+
+def fleet_agent(owner: str) -> Process:
+    """One owner's agent."""
+    config = str(FLEET / owner / "agent.yaml")
+    return Process(owner, (sys.executable, "-m", "workers.fleet.agent", "--config", config))
 
 
 def _manage(*arguments: str) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .backing import Backing, exports
 from .demo import main as show_demo
 from .demo import options
+from .demo_fleet import main as show_fleet
 from .demo_pods import main as show_pods
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
@@ -19,29 +20,32 @@ from .processes import PREPARED, preparations, site
 from .progress import Failed, raw_line, step, warn
 from .supervisor import Supervisor
 
-Check = Callable[[], None]  # Raises `Failed` when a process has ended by itself.
-Ready = Callable[[dict[str, str], Check], None]
+Ready = Callable[[dict[str, str], Supervisor], None]
 _IDLE_SECONDS = 0.5
 
 
 def up(_: list[str]) -> int:
     """Run the site until Ctrl-C or until one of its processes ends; returns the exit code."""
 
-    def tell(environment: dict[str, str], _: Check) -> None:
+    def tell(environment: dict[str, str], _: Supervisor) -> None:
         step(f"ready: {environment['SITE_URL']}/admin/ (logins: {PREPARED}; Ctrl-C stops everything)")
 
     return _run_site(tell)
 
 
 def demo(arguments: list[str]) -> int:
-    """Run the site and the demonstration on it; `--once` ends after its result."""
+    """Run the site and a demonstration on it; `--once` ends after its result."""
     chosen = options(arguments)  # Before anything is started: a wrong argument ends here.
-    story = show_pods if chosen.pods else show_demo
 
-    def show(environment: dict[str, str], check: Check) -> None:
-        story(environment, arguments, check)
+    def show(environment: dict[str, str], supervisor: Supervisor) -> None:
+        if chosen.fleet:
+            show_fleet(environment, supervisor, once=chosen.once)
+        else:
+            story = show_pods if chosen.pods else show_demo
+            story(environment, arguments, supervisor.check)
 
-    return _run_site(show, once=chosen.once, log=made(RUN / "log") / "site.log")
+    switches = {"FLEET_ENABLED": "true"} if chosen.fleet else {}
+    return _run_site(show, once=chosen.once, log=made(RUN / "log") / "site.log", switches=switches)
 
 
 def services(_: list[str]) -> int:
@@ -78,8 +82,14 @@ def down(_: list[str]) -> int:
     return 0
 
 
-def _run_site(when_ready: Ready, *, once: bool = False, log: Path | None = None) -> int:
-    """`log` takes the processes' lines when the terminal belongs to a story of its own."""
+def _run_site(
+    when_ready: Ready,
+    *,
+    once: bool = False,
+    log: Path | None = None,
+    switches: Mapping[str, str] | None = None,
+) -> int:
+    """`log` takes the processes' lines when the terminal belongs to a story of its own; `switches` are settings."""
     interrupts = Interrupts()
     backing = Backing(Places(RUN))
     supervisor: Supervisor | None = None
@@ -89,12 +99,12 @@ def _run_site(when_ready: Ready, *, once: bool = False, log: Path | None = None)
             backing.start()
             backing.prepare_sandbox()
             port = _port()
-            environment = backing.environment() | {"SITE_URL": f"http://127.0.0.1:{port}"}
+            environment = backing.environment() | {"SITE_URL": f"http://127.0.0.1:{port}", **(switches or {})}
             supervisor = Supervisor(environment, REPOSITORY, backing.keeper, log)
             if log is not None:
                 step(f"the processes' own lines go to {log}")
             _start_site(supervisor, port)
-            when_ready(environment, supervisor.check)
+            when_ready(environment, supervisor)
         if not once:
             code = _wait(supervisor, interrupts)
     except Interrupted:

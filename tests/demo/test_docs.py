@@ -14,6 +14,8 @@ from jobs.end_reasons import END_REASONS
 from jobs.models import attempt, job
 from providers.models import pod
 from workers import models as worker
+from workers.fleet.models import owner as fleet_owner
+from workers.fleet.models import unit as fleet_unit
 
 ROOT = Path(__file__).parents[2]
 MACHINES: dict[str, Any] = {
@@ -23,6 +25,10 @@ MACHINES: dict[str, Any] = {
     "Hold": hold.TRANSITIONS,
     "Worker": worker.TRANSITIONS,
     "Pod": pod.TRANSITIONS,
+    "Remote worker": fleet_owner.TRANSITIONS,
+    "Unit": fleet_unit.UNIT_TRANSITIONS,
+    "Replica": fleet_unit.REPLICA_TRANSITIONS,
+    "Audit": fleet_unit.AUDIT_TRANSITIONS,
 }
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -85,6 +91,7 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "STATIC_ROOT": "none",
         "DOCKER_COMPUTE_ENVIRONMENTS": "empty",
         "PROVIDER_KEY_RING": "empty",
+        "FLEET_INTERNAL_TOKEN": "empty",
     }
     real = defaults_read()
     assert len(real) > 20

@@ -79,4 +79,7 @@ def test_an_undetected_host_offers_nothing(db):
 def test_fleet_engine(db):
     fleet = Engine.objects.create(name="fleet", kind="fleet")
     with pytest.raises(ValidationError, match="no host"):
-        create_environment(fleet, "a", **PLAIN)
+        create_environment(fleet, "a", **PLAIN | {"cpu": None})
+    assert not fleet.environments.exists()
+    offered = create_environment(fleet, "a", **PLAIN)
+    assert offered.engine.host is None

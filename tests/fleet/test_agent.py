@@ -1,0 +1,166 @@
+"""The agent: it waits out silence, keeps what it has finished, and hears what a refusal means."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from workers.fleet.agent.config import BadConfig, Config, read_config
+from workers.fleet.agent.loops import Agent
+from workers.fleet.agent.running import Finished, NotWanted
+from workers.fleet.client import SignedClient
+from workers.fleet.manifest import build
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "agent.yaml"
+SHA = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+FOO = Finished(files=[("foo", 3, SHA)], contents={SHA: "Zm9v"}, run_seconds=1.0)
+
+
+class Site:
+    """A site of answers by address; `None` is silence. Remembers what it was sent."""
+
+    def __init__(self, **answers):
+        self.answers = {name: list(found) for name, found in answers.items()}
+        self.sent: list[tuple[str, dict]] = []
+
+    def __call__(self, method, url, headers, body):
+        name = url.rsplit("/", 1)[1]
+        self.sent.append((name, json.loads(body)))
+        found = self.answers.get(name, [(200, {})])
+        answer = found.pop(0) if len(found) > 1 else found[0]
+        if answer is None:
+            raise OSError("no answer")
+        return answer[0], json.dumps(answer[1]).encode()
+
+    def count(self, name):
+        return sum(one == name for one, _ in self.sent)
+
+
+class Runs:
+    """What stands for the sandbox: it ends at once, in this way."""
+
+    def __init__(self, result=FOO):
+        self.result = result
+        self.ran = 0
+
+    def run(self, assignment, slot, progress):
+        self.ran += 1
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+WORK = {"id": "a1", "token": "t", "unit": "u", "lease": 60, "work": {}}
+WELCOME = (200, {"id": "w", "ttl": 120})
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    (tmp_path / "binding.json").write_text("{}")
+
+    def make(site, runs=None, **changes):
+        config = Config(
+            **{"site_url": "http://site", "site_id": "s", "key_file": tmp_path / "key", "poll": 0.0,
+               "binding_file": tmp_path / "binding.json", "state_dir": tmp_path} | changes
+        )  # fmt: skip
+        client = SignedClient("http://site", "s", Ed25519PrivateKey.generate(), site)
+        agent = Agent(config, client, runs or Runs())
+        real = agent.stopping.wait
+        monkeypatch.setattr(agent.stopping, "wait", lambda seconds: real(0.001))
+        return agent
+
+    return make
+
+
+def test_the_example_is_a_configuration(tmp_path):
+    config = read_config(EXAMPLE, {})
+    assert (config.slots, config.cores, config.alter_outputs) == (1, (0, 1), False)
+    assert read_config(EXAMPLE, {"AGENT_SLOTS": "2", "AGENT_CORES": "[3]"}).cores == (3,)
+    for changes in ({"slots": "two"}, {"cores": ["a"]}, {"unknown": 1}, {"site_url": None}):
+        wrong = tmp_path / "wrong.yaml"
+        wrong.write_text(yaml.safe_dump(yaml.safe_load(EXAMPLE.read_text()) | changes))
+        with pytest.raises(BadConfig):
+            read_config(wrong, {})
+
+
+def test_a_key_that_others_may_read_is_refused(made, tmp_path):
+    (tmp_path / "key").write_text("")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(BadConfig, match="chmod 600"):
+        made(Site()).config.key()
+
+
+def test_a_lost_answer_never_runs_a_unit_again(made, tmp_path):
+    site = Site(
+        register=[WELCOME],
+        pull=[(200, [WORK]), (200, [])],
+        result=[None, (503, {}), (429, {}), (200, {"status": "reported"})],
+    )
+    runs = Runs()
+    agent = made(site, runs)
+    agent.register()
+    agent.pass_once()
+    agent._threads[0].join()
+    assert (runs.ran, site.count("result")) == (1, 4)
+    assert list(agent.spool.waiting()) == []
+    body = site.sent[-1][1]
+    assert body["manifest"] == build(0, [("foo", 3, SHA)])[0]
+    assert body["contents"] == {SHA: "Zm9v"}
+
+
+def test_a_kept_result_is_sent_by_the_next_process(made):
+    agent = made(Site())
+    agent.spool.put(WORK, FOO.as_json())
+    site = Site(register=[WELCOME], pull=[(200, [])], result=[(200, {"status": "reported"})])
+    runs = Runs()
+    later = made(site, runs)
+    later.register()
+    later.pass_once()
+    assert (runs.ran, site.count("result")) == (0, 1)
+    assert list(later.spool.waiting()) == []
+
+
+def test_a_fault_of_the_agent_is_reported_and_survived(made):
+    site = Site(register=[WELCOME], pull=[(200, [WORK]), (200, [])], result=[(200, {"status": "failed"})])
+    agent = made(site, Runs(RuntimeError("broken")))
+    agent.register()
+    agent.pass_once()
+    agent._threads[0].join()
+    assert site.sent[-1][1]["reason"] == "internal_error"
+    assert not agent.stopping.is_set()
+    agent.pass_once()
+
+
+def test_what_nobody_wants_is_not_reported(made):
+    site = Site(register=[WELCOME], pull=[(200, [WORK]), (200, [])])
+    agent = made(site, Runs(NotWanted()))
+    agent.register()
+    agent.pass_once()
+    agent._threads[0].join()
+    assert site.count("result") == 0
+    assert agent._slots == {0}
+
+
+def test_a_retired_agent_ends_well_and_a_refused_one_does_not(made):
+    retired = made(Site(register=[WELCOME], pull=[(403, {"code": "retired"})]))
+    assert (retired.work(), retired.why) == (0, "the site has retired this worker")
+    refused = made(Site(register=[(403, {"code": "unknown_owner", "detail": "No owner"})]))
+    assert refused.work() == 1
+    assert "unknown_owner" in refused.why
+
+
+def test_unknown_registers_again_and_silence_is_waited_out(made):
+    gone = (403, {"code": "retired"})
+    site = Site(register=[None, WELCOME], pull=[(404, {}), (403, {"code": "not_active"}), gone])
+    assert made(site).work() == 0
+    assert site.count("register") == 3  # the lost one, the first, the one after 404
+    assert site.count("heartbeat") >= 3
+
+
+def test_the_liar_changes_its_first_output_and_signs_it(made):
+    agent = made(Site(), alter_outputs=True)
+    body = agent._body(WORK, FOO.as_json())
+    assert body["manifest"]["files"][0]["size"] == 4
+    assert body["proof"]["signature"]

@@ -1,0 +1,53 @@
+"""`manage.py prepare_fleet`, and the fleet in the admin."""
+
+import stat
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import CommandError, call_command
+
+from tests.fleet.remote import through_django
+from workers.fleet.agent.config import read_config
+from workers.fleet.client import SignedClient
+from workers.fleet.models import Owner, RemoteWorker
+from workers.fleet.passes import run_pass
+
+pytestmark = pytest.mark.django_db
+
+
+def prepare(folder):
+    call_command("prepare_fleet", "north", "south", site_url="http://testserver", output=folder, lies="south")
+
+
+def test_what_it_writes_lets_an_agent_in(site, settings, tmp_path):
+    with pytest.raises(CommandError, match="FLEET_ENABLED"):
+        prepare(tmp_path)
+    assert not Owner.objects.exists()
+    settings.FLEET_ENABLED = True
+    prepare(tmp_path)
+    config = read_config(tmp_path / "north" / "agent.yaml", {})
+    assert stat.S_IMODE(config.key_file.stat().st_mode) == 0o600
+    client = SignedClient(config.site_url, config.site_id, config.key(), through_django)
+    assert client.call("POST", "/workers/register", config.binding())["status"] == "pending"
+    assert read_config(tmp_path / "south" / "agent.yaml", {}).alter_outputs
+    prepare(tmp_path)
+    assert Owner.objects.count() == 2
+    assert RemoteWorker.objects.get().status == "retired"
+
+
+@pytest.mark.parametrize("page", ["owner", "fleetpolicy", "remoteworker", "unit", "audit", "fault"])
+def test_every_page_of_the_admin_opens(fleet, client, page):
+    a, b = fleet.worker(), fleet.worker()
+    fleet.job()
+    run_pass()
+    a.report(a.pull()[0], text=b"1")
+    b.report(b.pull()[0], text=b"2")
+    client.force_login(get_user_model().objects.create_superuser("root"))
+    assert client.get(f"/admin/fleet/{page}/").status_code == 200
+    if page == "unit":
+        row = a.row.replicas.get().unit
+        assert client.get(f"/admin/fleet/unit/{row.pk}/change/").status_code == 200
+    if page == "remoteworker":
+        chosen = {"action": "retire_selected", "_selected_action": [a.row.pk]}
+        client.post("/admin/fleet/remoteworker/", chosen)
+        assert a.row.status == "retired"
