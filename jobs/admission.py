@@ -14,7 +14,7 @@ from django.db import transaction
 
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
 from environments.access import has_rules, may_use
-from environments.models import EngineState, Environment, EnvironmentState, FreeTier, Tier
+from environments.models import EngineKind, EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import lock_account, queue_and_key, read_offer
 from jobs.billing.holds import place
@@ -63,6 +63,9 @@ def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str,
     if restricted and not may_use(environment, spec.tier, user):
         text = f"The {spec.tier} tier of this environment is not open to you."
         raise NotAdmitted(text, field="environment", code="no_access")
+    if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
+        text = "Remote workers run containers only, no functions yet."
+        raise NotAdmitted(text, field="function", code="fleet_no_functions")
     job = Job(
         account=account,
         submitted_by_id=user.pk,

@@ -7,9 +7,13 @@ import pytest
 from django.db import IntegrityError, close_old_connections, transaction
 
 from compute_site.core.db import database_now
+from compute_site.core.errors import NotAdmitted
+from jobs.admission import admit
 from jobs.billing.models import Account
 from jobs.cancellation import cancel
 from jobs.models import Attempt, JobEvent
+from jobs.spec import read_spec
+from tests.bundles import function
 from workers.fleet import assignment, leases
 from workers.fleet.client import RefusedRequest
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, Unit
@@ -259,3 +263,9 @@ def test_one_bad_unit_does_not_stop_the_pass(fleet, monkeypatch):
     monkeypatch.setattr(assignment, "assign", assign)
     run_pass()
     assert Replica.objects.filter(status="assigned").exclude(unit=bad).count() == 1
+
+
+def test_a_function_job_is_not_for_the_fleet(fleet):
+    with pytest.raises(NotAdmitted, match="no functions"):
+        admit(user=fleet.user, spec=read_spec({"environment": "fleet/gpu", "function": function("x = 1")}))
+    assert not Unit.objects.exists()
