@@ -247,11 +247,11 @@ def test_a_terminate_of_a_gone_pod_is_a_success(either):
     assert len(fake.seen("DELETE", row_path(fake))) == 1
 
 
-def test_orphans_are_ours_by_name_and_get_a_grace(either):
+def test_orphans_are_ours_by_name_and_get_a_grace(either, settings):
     fake, account = either
     live = running(account)
-    older_pod_of_the_same_name(fake, "local-0123456789abcdef01")
-    for name in ("somebodys", "local-mine", "other-0123456789abcdef01"):
+    older_pod_of_the_same_name(fake, f"{settings.SITE_ID}-0123456789abcdef01")
+    for name in ("somebodys", f"{settings.SITE_ID}-mine", "other-0123456789abcdef01"):
         older_pod_of_the_same_name(fake, name)
     assert len(there(fake)) == 5
     sweep(START)
