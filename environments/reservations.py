@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
 
-from compute_site.core.db import constraint_name, require_transaction
+from compute_site.core.db import all_rows, constraint_name, first_row, require_transaction
 from compute_site.core.errors import CapacityUnavailable, TransitionRefused
 from environments.amounts import fill
 from environments.models import (
@@ -33,8 +33,6 @@ from environments.statements import (
     LOCK_SQL,
     RELEASE_REST_SQL,
     RELEASE_RUNNING_SQL,
-    all_rows,
-    first_row,
 )
 from environments.use import ResourceUse, core_map, device_map, free_amounts, read_use
 

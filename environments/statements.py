@@ -3,12 +3,6 @@
 They run as prepared statements: planning them took longer than running them, all of it under the host's lock.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import psycopg
-from django.db import connection
-
 LOCK_SQL = (
     "SELECT pg_current_xact_id()::text, {columns} FROM environments_host WHERE id = %s FOR NO KEY UPDATE"
 )
@@ -92,22 +86,3 @@ amounts AS (
      WHERE reservation_id IN (SELECT id FROM released) AND released_at IS NULL)
 SELECT id FROM released
 """
-
-
-def all_rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Run a prepared statement on Django's own connection and transaction; its errors are Django's."""
-    connection.ensure_connection()
-    connection.validate_no_broken_transaction()
-    raw = connection.connection
-    raw.prepare_threshold = 0  # Django turns preparing off on its connections, because of outside poolers
-    try:
-        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-            cursor.execute(statement, values)
-            return cursor.fetchall()
-    finally:
-        raw.prepare_threshold = None
-
-
-def first_row(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The first row of a statement, or None."""
-    return next(iter(all_rows(statement, values)), None)

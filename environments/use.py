@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
+from compute_site.core.db import all_rows
 from environments.models import Environment, Host, ResourceKind, Sharing, Tier
-from environments.statements import all_rows
 
 # One row per resource. Live rows only: every sum is a scan of a partial index, however many old rows there are.
 USE_SQL = """

@@ -3,10 +3,9 @@
 import json
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 
-from compute_site.core.db import ClockTimestamp
+from compute_site.core.db import ClockTimestamp, prepared
 from compute_site.core.transitions import move
 from jobs.models import Attempt, Job
 from jobs.models import attempt as attempt_states
@@ -21,8 +20,9 @@ def record_event(
     job_id: int, kind: str, message: str = "", *, attempt_id: int | None = None, **data: Any
 ) -> None:
     """Append one event to a job's history."""
-    with connection.cursor() as cursor:  # as SQL: five in the life of a job, half a millisecond each
-        cursor.execute(EVENT_SQL, [job_id, attempt_id, kind, message[:2000], json.dumps(data)])
+    # As SQL: there are five in the life of a job, half a millisecond each.
+    with prepared(EVENT_SQL, [job_id, attempt_id, kind, message[:2000], json.dumps(data)]):
+        pass
 
 
 def move_job(

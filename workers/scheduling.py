@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from compute_site.core.db import read_key, rows_of
+from compute_site.core.db import all_rows, first_row, read_key, rows_of
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
@@ -88,22 +88,17 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
 
 def _may_start(engine: Engine, worker: Worker) -> bool:
     """Engine active and this worker online: read after the host's lock."""
-    with connection.cursor() as cursor:
-        cursor.execute(MAY_START_SQL, [worker.pk, engine.pk])
-        row = cursor.fetchone()
-    return row == (EngineState.ACTIVE, WorkerStatus.ONLINE)
+    return first_row(MAY_START_SQL, [worker.pk, engine.pk]) == (EngineState.ACTIVE, WorkerStatus.ONLINE)
 
 
 def _candidates(engine: Engine, limit: int) -> list[int]:
-    with connection.cursor() as cursor:
-        values = {
-            "engine": engine.pk,
-            "retired": EnvironmentState.RETIRED,
-            "limit": limit,
-            "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
-        }
-        cursor.execute(CANDIDATE_SQL, values)
-        return [row[0] for row in cursor.fetchall()]
+    values = {
+        "engine": engine.pk,
+        "retired": EnvironmentState.RETIRED,
+        "limit": limit,
+        "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
+    }
+    return [row[0] for row in all_rows(CANDIDATE_SQL, values)]
 
 
 def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> Taken | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar, cast
 
+import psycopg
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, connection, models, transaction
 from django.db.models import DateTimeField, Func
@@ -75,6 +76,35 @@ def _one(model: type[Model], statement: str, pk: int) -> Model:
     return rows[0]
 
 
+@contextmanager
+def prepared(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[psycopg.Cursor]:
+    """Run a statement as a prepared one on Django's own connection, in its transaction; its errors are Django's.
+
+    For what runs with every job: PostgreSQL plans it a few times, and not each time again.
+    """
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    raw = connection.connection
+    raw.prepare_threshold = 0  # Django turns preparing off on its connections, because of outside poolers
+    try:
+        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+            cursor.execute(statement, values)
+            yield cursor
+    finally:
+        raw.prepare_threshold = None
+
+
+def all_rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """The rows of a prepared statement."""
+    with prepared(statement, values) as cursor:
+        return cursor.fetchall()
+
+
+def first_row(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The first row of a prepared statement, or None."""
+    return next(iter(all_rows(statement, values)), None)
+
+
 def rows_of(model: type[Model], statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Model]:
     """Instances from a statement in SQL, whose `{columns}` and `{table}` are those of `model`.
 
@@ -82,9 +112,7 @@ def rows_of(model: type[Model], statement: str, values: Sequence[Any] | Mapping[
     """
     names, columns, converters = _columns_of(model)
     table = connection.ops.quote_name(model._meta.db_table)
-    with connection.cursor() as cursor:
-        cursor.execute(statement.format(columns=columns, table=table), values)
-        found = [list(row) for row in cursor.fetchall()]
+    found = [list(row) for row in all_rows(statement.format(columns=columns, table=table), values)]
     for row in found:
         for position, convert in converters:
             row[position] = convert(row[position], None, connection)

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from compute_site.core.db import ClockTimestamp
+from compute_site.core.db import ClockTimestamp, prepared
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -64,10 +64,8 @@ def _plain_update(
         conditions.append(f"{_column(model, name)} = %s")
         parameters.append(_prepared(model, name, value))
     table = connection.ops.quote_name(model._meta.db_table)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE {table} SET {', '.join(changes)} WHERE {' AND '.join(conditions)}", parameters
-        )
+    statement = f"UPDATE {table} SET {', '.join(changes)} WHERE {' AND '.join(conditions)}"
+    with prepared(statement, parameters) as cursor:
         return cursor.rowcount == 1
 
 

@@ -32,7 +32,7 @@ def statements(monkeypatch) -> list[str]:
             seen.append(query)
             return super().execute(query, *arguments, **options)
 
-    monkeypatch.setattr("environments.statements.psycopg.Cursor", Recorded)
+    monkeypatch.setattr("compute_site.core.db.psycopg.Cursor", Recorded)
     return seen
 
 
