@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import IntegrityError, connection, models, transaction
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections, models, transaction
 from django.db.models import DateTimeField, Func
 
 Model = TypeVar("Model", bound=models.Model)
@@ -82,12 +82,13 @@ def prepared(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> Itera
 
     For what runs with every job: PostgreSQL plans it a few times, and not each time again.
     """
-    connection.ensure_connection()
-    connection.validate_no_broken_transaction()
-    raw = connection.connection
+    here = connections[DEFAULT_DB_ALIAS]  # the thread's own; its proxy looks it up each time
+    here.ensure_connection()
+    here.validate_no_broken_transaction()
+    raw = here.connection
     raw.prepare_threshold = 0  # Django turns preparing off on its connections, because of outside poolers
     try:
-        with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+        with here.wrap_database_errors, psycopg.Cursor(raw) as cursor:
             cursor.execute(statement, values)
             yield cursor
     finally:
@@ -110,23 +111,25 @@ def rows_of(model: type[Model], statement: str, values: Sequence[Any] | Mapping[
 
     For what runs with every job: Django takes a millisecond or two to write such a statement and to read its rows.
     """
-    names, columns, converters = _columns_of(model)
-    table = connection.ops.quote_name(model._meta.db_table)
+    names, columns, table, converters = _columns_of(model)
     found = [list(row) for row in all_rows(statement.format(columns=columns, table=table), values)]
     for row in found:
         for position, convert in converters:
             row[position] = convert(row[position], None, connection)
-    return [model.from_db(connection.alias, names, row) for row in found]
+    return [model.from_db(DEFAULT_DB_ALIAS, names, row) for row in found]
 
 
 @cache
-def _columns_of(model: type[models.Model]) -> tuple[list[str], str, list[tuple[int, Callable[..., Any]]]]:
-    """Attributes, the list of columns, and what has to be converted at which position (JSON)."""
+def _columns_of(
+    model: type[models.Model],
+) -> tuple[list[str], str, str, list[tuple[int, Callable[..., Any]]]]:
+    """Attributes, the list of columns, the table, and what has to be converted at which position (JSON)."""
     fields = model._meta.concrete_fields
     names = [field.attname for field in fields]
     columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     pairs = enumerate(field.get_db_converters(connection) for field in fields)
-    return names, columns, [(position, one) for position, several in pairs for one in several]
+    table = connection.ops.quote_name(model._meta.db_table)
+    return names, columns, table, [(position, one) for position, several in pairs for one in several]
 
 
 @contextmanager
