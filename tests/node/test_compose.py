@@ -12,7 +12,8 @@ FINAL = {"completed", "failed", "cancelled", "rejected", "expired", "disputed", 
 def test_a_site_from_the_compose_file_runs_jobs_as_siblings_and_survives_upgrade_and_down(node: Node) -> None:
     node.up()
     log = node.compose("logs", "--no-color", "init")
-    prepared = json.loads(re.sub(r"^init_1\s*\| ?", "", log, flags=re.M).partition("{")[2].join(["{", ""]))
+    log = re.sub(r"^init_1 *\| ?", "", log, flags=re.M)
+    prepared, _ = json.JSONDecoder().raw_decode(log, log.index("{"))
     node.token = prepared["token"]
     assert prepared["admin_password"]
 
