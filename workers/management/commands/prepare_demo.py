@@ -46,11 +46,18 @@ class Command(BaseCommand):
         parser.add_argument("--engine", default="local", help="Name of the engine (default: local).")
         parser.add_argument("--host", default="local", help="Name of this machine (default: local).")
         parser.add_argument(
+            "--disk-mib",
+            type=int,
+            help="Disk of a new machine whose engine's data folder cannot be seen from here.",
+        )
+        parser.add_argument(
             "--output", type=Path, help="Write the names and secrets (JSON) here, not to the terminal."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            if options["disk_mib"] and not Host.objects.filter(name=options["host"]).exists():
+                save_clean(Host(name=options["host"], disk_mib=options["disk_mib"]))
             engine, warnings = register_engine(options["engine"], settings.DOCKER_HOST, options["host"])
             describe(self, engine, warnings)
             environments = provide_environments(engine)

@@ -1,0 +1,143 @@
+"""First program of every container of the node: `start.py ROLE`.
+
+`secrets` makes what is missing below CONFIG_DIR and overwrites nothing; `init` migrates and, once, prepares the site;
+`web`, `worker`, `site` and `beat` become that process; `alive` asks web whether it answers. DATABASE_URL and REDIS_URL win over the site's own servers.
+"""
+
+import http.client
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+CONFIG = Path(os.environ.get("CONFIG_DIR", "/config"))
+APP = Path(__file__).resolve().parents[2]
+MANAGE = (sys.executable, "manage.py")
+
+
+def make_secrets() -> None:
+    """The signing key is readable only by us; the servers' own users have to read their passwords.
+
+    The volume is mounted by the site's containers alone, so that "by all" means those.
+    """
+    keep("secret_key", secrets.token_urlsafe(48), 0o400)
+    keep("database_password", secrets.token_urlsafe(24), 0o444)
+    keep("broker_password", secrets.token_urlsafe(24), 0o444)
+    lines = [
+        f"requirepass {read('broker_password')}",
+        'save ""',
+        "appendonly no",
+        "maxmemory-policy noeviction",
+    ]
+    keep("broker.conf", "\n".join(lines) + "\n", 0o444)
+
+
+def keep(name: str, text: str, mode: int) -> None:
+    """Write the file whole or not at all, unless it exists."""
+    target = CONFIG / name
+    if target.exists():
+        return
+    part = CONFIG / f".{name}.part"
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(mode)
+    part.rename(target)
+    print(f"made {target}", flush=True)
+
+
+def read(name: str) -> str:
+    return (CONFIG / name).read_text().strip()
+
+
+def environment() -> dict[str, str]:
+    """What the settings read; a value that is set and not empty stays."""
+    given = {name: value for name, value in os.environ.items() if value}
+    database = f"{given.get('DATABASE_HOST', 'db')}:{given.get('DATABASE_PORT', '5432')}"
+    broker = f"{given.get('BROKER_HOST', 'broker')}:{given.get('BROKER_PORT', '6379')}"
+    return {
+        "SECRET_KEY": read("secret_key"),
+        "DATABASE_URL": f"postgres://compute_site:{read('database_password')}@{database}/compute_site",
+        "REDIS_URL": f"redis://:{read('broker_password')}@{broker}/0",
+    } | given
+
+
+def init() -> None:
+    """Migrate; at the first start also register the engine and print the one-time password and a token."""
+    subprocess.run([*MANAGE, "migrate", "--no-input", "--verbosity", "0"], check=True)
+    print("migrated", flush=True)
+    if not (CONFIG / "prepared").exists():
+        engine = os.environ.get("ENGINE", "local")
+        # The engine keeps its volumes where it keeps containers: the disk of /data is the disk that jobs have.
+        disk = os.statvfs(os.environ.get("DATA_DIR", "/data"))
+        mib = str(disk.f_blocks * disk.f_frsize >> 20)
+        names = ["--engine", engine, "--host", engine, "--disk-mib", mib]
+        subprocess.run([*MANAGE, "prepare_demo", *names], check=True)
+        keep("prepared", "", 0o444)
+
+
+def program(role: str) -> list[str]:
+    """The command line of a process that stays."""
+    python, variables = sys.executable, os.environ
+    if role == "web":
+        address = [
+            "--host",
+            variables.get("WEB_HOST", "0.0.0.0"),
+            "--port",
+            variables.get("WEB_PORT", "8000"),
+        ]
+        return [python, "-m", "uvicorn", "compute_site.asgi:application", *address, "--no-access-log"]
+    if role == "worker":
+        return [*MANAGE, "engine_worker", variables.get("ENGINE", "local")]
+    if role == "site":
+        return [*MANAGE, "site_worker"]
+    if role == "beat":
+        in_memory = ["--scheduler", "celery.beat:Scheduler", "--pidfile", ""]
+        return [
+            python,
+            "-m",
+            "celery",
+            "--quiet",
+            "-A",
+            "compute_site",
+            "beat",
+            "--loglevel",
+            "warning",
+            *in_memory,
+        ]
+    raise SystemExit(f"{role!r}: use secrets, init, web, worker, site or beat.")
+
+
+def alive() -> bool:
+    """A redirect to https counts: the answer is all that is asked for."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(os.environ.get("WEB_PORT", "8000")), timeout=4)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status < 400
+    except OSError:
+        return False
+
+
+def main(role: str) -> None:
+    os.chdir(APP)
+    if role == "secrets":
+        make_secrets()
+        return
+    if role == "alive":
+        raise SystemExit(not alive())
+    os.environ.update(environment())
+    if role == "init":
+        try:
+            init()
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(error.returncode) from None
+        return
+    command = program(role)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "web")
