@@ -24,7 +24,7 @@ from environments.setup import create_environment
 
 CORES = 16
 WARM = 10  # the first ones open the connection and prepare the statements
-ROUNDS = 4
+ROUNDS = 4  # at most
 START_SECONDS = 0.3  # by then every contender has its plan
 
 
@@ -75,9 +75,10 @@ def _in_turns(
         found: dict[str, dict[str, list[float]]] = {name: {"acquire": [], "release": []} for name in urls}
         for pool in pools.values():
             _round(pool, environment, contenders, WARM)
-        for _ in range(ROUNDS):
+        rounds = max(1, min(ROUNDS, each // 4))
+        for _ in range(rounds):
             for name, pool in pools.items():
-                for acquired, released in _round(pool, environment, contenders, max(1, each // ROUNDS)):
+                for acquired, released in _round(pool, environment, contenders, max(1, each // rounds)):
                     found[name]["acquire"] += acquired
                     found[name]["release"] += released
         return found
