@@ -42,7 +42,7 @@ RUNNING_IN_SQL = """
 
 @dataclass
 class Watcher:
-    """The watching thread of one engine. `start` and `stop` once each; `poke` makes it look at the clock now."""
+    """The watching thread of one engine. `start` and `stop` once each; `poke` wakes it."""
 
     engine: Engine
     when_connected: Callable[[], None] = lambda: None  # called each time that it begins to hear of everything
@@ -69,7 +69,7 @@ class Watcher:
         self._thread.join(timeout=30)
 
     def poke(self) -> None:
-        """Look now, not at the next turn of the clock."""
+        """Wake the thread; its next look at the clock is at most one turn away."""
         self.seen.put(None)
 
     def _run(self) -> None:
