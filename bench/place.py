@@ -1,9 +1,7 @@
 """A site of its own for a measurement: a fresh database, its own names everywhere, real processes; nothing is left."""
 
-import http.client
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +20,7 @@ from bench.figures import Meter
 from compute_site.embedded import children
 from compute_site.embedded.cgroups import Cgroup
 from compute_site.embedded.paths import REPOSITORY, RUN, made
+from compute_site.embedded.ports import free_port, serves
 from compute_site.embedded.processes import site
 
 REDIS_DATABASE = 9  # of the server's 16: queues of other sites stay untouched
@@ -92,10 +91,10 @@ def _at(server: SplitResult, name: str) -> str:
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[int, Meter]]:
     """Web, engine worker, site worker and beat, as `./run up` starts them; yields web's port and a meter of all."""
-    port = _free_port()
+    port = free_port()
     started: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
-        for process in site(port, lambda: _serves(port)):
+        for process in site(port, lambda: serves(port)):
             log = stack.enter_context((folder / f"{process.name}.log").open("ab"))
             child = children.start(process.argv, env=os.environ, output=log, folder=REPOSITORY)
             stack.callback(children.stop, child, seconds=process.stop_seconds)
@@ -124,20 +123,3 @@ def keep_logs(folder: Path, to: Path) -> None:
     """Copy the processes' logs to where they outlive the measurement."""
     for log in folder.glob("*.log"):
         shutil.copy(log, made(to) / log.name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _serves(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/")
-        return connection.getresponse().status < 500
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from .demo_pods import main as show_pods
 from .interrupts import Interrupted, Interrupts
 from .lock import FolderLock
 from .paths import REPOSITORY, RUN, Places, made
+from .ports import serves
 from .processes import PREPARED, preparations, site
 from .progress import Failed, raw_line, step, warn
 from .supervisor import Supervisor
@@ -120,7 +120,7 @@ def _start_site(supervisor: Supervisor, port: int) -> None:
     for process in preparations():
         step(f"{process.name}: running")
         supervisor.run_to_end(process)
-    for process in site(port, lambda: _serves(port)):
+    for process in site(port, lambda: serves(port)):
         step(f"{process.name}: starting")
         supervisor.start(process)
 
@@ -153,14 +153,3 @@ def _port() -> int:
         except OSError:
             raise Failed(f"Port {port} is taken: choose another, e.g. `PORT=8001 ./run up`.") from None
     return port
-
-
-def _serves(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/")
-        return connection.getresponse().status < 500
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import children
 from .paths import Places
+from .ports import free_port
 from .progress import Failed, step
 
 
@@ -40,7 +41,7 @@ class Valkey:
         program = find_program()
         step(f"Valkey: starting {program}")
         for last in (False, False, True):
-            self._port = _free_port()
+            self._port = free_port()
             self._launch(program)
             assert self._child is not None
             failure = f"Valkey did not start: see {self.places.logs / 'valkey.log'}"
@@ -110,10 +111,3 @@ def find_program() -> Path:
         if program.exists():
             return program
     raise Failed("No Valkey or Redis found: set REDIS_URL, or `apt install valkey-server` (or redis-server).")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,7 @@ from compute_site.embedded.children import with_descendants
 from compute_site.embedded.lock import FolderLock
 from compute_site.embedded.mounts import mounted_below
 from compute_site.embedded.paths import Places
-from compute_site.embedded.valkey import _free_port
+from compute_site.embedded.ports import free_port
 from tests.embedded.waiting import alive, eventually, gone
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("as_root")]
@@ -53,7 +53,7 @@ GIVEN = (
 @pytest.fixture
 def site(places: Places) -> Iterator[subprocess.Popen[bytes]]:
     environment = {key: value for key, value in os.environ.items() if key not in GIVEN}
-    environment["PORT"] = str(_free_port())
+    environment["PORT"] = str(free_port())
     with (places.root / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", SITE, str(places.root)], env=environment, stdout=output, stderr=output

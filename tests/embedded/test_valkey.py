@@ -9,6 +9,7 @@ from redis.retry import Retry
 
 from compute_site.embedded import valkey
 from compute_site.embedded.paths import Places
+from compute_site.embedded.ports import free_port
 from compute_site.embedded.valkey import Valkey
 from tests.embedded.waiting import gone
 
@@ -41,9 +42,9 @@ def test_answers_only_with_the_password_and_keeps_nothing(places: Places):
 def test_a_port_taken_in_between_is_no_failure(places: Places, monkeypatch: pytest.MonkeyPatch):
     first = Valkey(places, use_existing=False)
     first.start()
-    free = valkey._free_port
+    free = free_port
     ports = iter([first._port])
-    monkeypatch.setattr(valkey, "_free_port", lambda: next(ports, None) or free())
+    monkeypatch.setattr(valkey, "free_port", lambda: next(ports, None) or free())
     second = Valkey(Places(places.root / "second"), use_existing=False)
     (places.root / "second").mkdir()
     try:
