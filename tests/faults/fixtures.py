@@ -25,6 +25,8 @@ from workers.fsck import disagreements
 from workers.sandbox import cgroup
 from workers.sandbox.docker import EngineClient
 
+# Sites that are tested side by side give their containers users of their own.
+UIDS = (2_000_200_000 + 1000 * int(os.environ.get("TESTS_BESIDE", "0")), 1000)
 SITE_ID = "f" + uuid.uuid4().hex[:6]
 # Short, so that nobody waits: grace, retries, leases. What depends on time is tested in its proportions.
 SHORT = {
@@ -77,7 +79,7 @@ def own_settings(folder: Path) -> Iterator[dict[str, Any]]:
         "MEDIA_ROOT": str(folder / "data"),
         "LAUNCHER": needed("LAUNCHER"),
         "SANDBOX_IMAGE": needed("SANDBOX_IMAGE"),
-        "UID_RANGE": (2_000_200_000, 1000),
+        "UID_RANGE": UIDS,
         "LOG_CAP_BYTES": 1 << 20,
         **SHORT,
     }

@@ -42,7 +42,7 @@ def read(
     before = len(os.listdir("/proc/self/fd"))
     with opened(folder) as root:
         outputs = read_tree(root, limits, keep)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # less when a socket of another test was just collected
     return outputs, given
 
 
