@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Least and most that one job may have of a resource."""
+    """Least and most that one job may have of a resource; most is never more than the host has."""
 
     slug: str
     kind: str
@@ -59,7 +59,10 @@ def _limits(environment: Environment, tier: str) -> Iterator[Limits]:
     else:
         offered = Resource.objects.filter(environment=environment).order_by("pk")
         rows = list(offered.values_list("slug", "kind", "min", "max"))
-    for slug, kind, least, most in rows:
+    host = environment.engine.host
+    sizes = {} if host is None else {"ram": host.usable_memory_mib, "disk": host.usable_disk_mib}
+    for slug, kind, least, largest in rows:
+        most = max(0, min(largest, sizes.get(kind, largest)))
         yield Limits(slug, kind, max(least, min(FLOORS.get(kind, 0), most)), most)
 
 
@@ -72,6 +75,8 @@ def _amount(limit: Limits, asked: object, tier: str) -> int:
         raise ValueError(
             f"{limit.slug}: asked {min(asked, LARGEST)}, at most {limit.max} per job{_for(tier)}."
         )
+    if limit.min > limit.max:
+        raise ValueError(f"{limit.slug}: a job gets at least {limit.min}{_for(tier)}, there are {limit.max}.")
     return max(asked, limit.min)
 
 

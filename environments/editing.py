@@ -24,7 +24,7 @@ from environments.models import (
     ResourceKind,
 )
 from environments.reservations import lock_host
-from environments.rules import WAY_OUT, check_environment, host_environments
+from environments.rules import WAY_OUT, check_environment, host_environments, totals_above
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,10 @@ def edited(environment: Environment) -> Iterator[None]:
     """
     with transaction.atomic():
         lock_for_edit(environment)
+        kept = totals_above([environment.pk])
         yield
         environment.refresh_from_db()
-        check_environment(environment)
+        check_environment(environment, kept)
         Environment.objects.filter(pk=environment.pk).update(version=F("version") + 1)
         environment.refresh_from_db(fields=["version"])
 
@@ -191,7 +192,7 @@ def activate_engine(engine: Engine) -> None:
         for environment in fresh.environments.exclude(state=EnvironmentState.RETIRED).select_related(
             "engine"
         ):
-            check_environment(environment)
+            check_environment(environment, kept=totals_above([environment.pk]))
         _set_engine_state(engine, EngineState.ACTIVE)
 
 

@@ -6,10 +6,9 @@ lock: what it refuses is rolled back whole. Keys of its errors are paths: `cores
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from django.core.exceptions import ValidationError
-from django.db.models import Sum
 
 from environments.cpuset import format_cores
 from environments.models import (
@@ -22,7 +21,6 @@ from environments.models import (
     Price,
     ReservedCore,
     ReservedDevice,
-    Resource,
     ResourceDevice,
     ResourceKind,
     Sharing,
@@ -31,30 +29,39 @@ from environments.use import ResourceUse, read_use
 
 Found = Iterator[tuple[str, str]]
 NEEDED = {ResourceKind.CPU: "cores", ResourceKind.RAM: "MiB of memory", ResourceKind.DISK: "MiB of disk"}
+Totals = Mapping[int, int]  # in MiB, by key of the resource
+NONE: Totals = {}
 WAY_OUT = "drain the environment and wait for its jobs, then try again"
 
 
-def check_environment(environment: Environment) -> None:
+def check_environment(environment: Environment, kept: Totals = NONE) -> None:
     """Every rule across the rows of one environment, and that nothing in use was taken away from running jobs.
 
-    Reads about eight statements. Raises ValidationError {path: [messages]}; writes nothing.
+    `kept` are the totals above the host's size that may stay (`totals_above`, read before the edit). Reads about eight
+    statements. Raises ValidationError {path: [messages]}; writes nothing.
     """
     uses = read_use([environment.pk])
     errors: dict[str, list[str]] = defaultdict(list)
-    for path, message in _all(environment, uses):
+    for path, message in _all(environment, uses, kept):
         errors[path].append(message)
     if errors:
         raise ValidationError(dict(errors))
 
 
-def check_host(host: Host) -> None:
-    """Physical size less the reserve still covers what jobs hold and what each environment offers.
+def totals_above(environment_ids: Collection[int]) -> dict[int, int]:
+    """Totals of memory and disk that are more than the host has, by key of the resource (ADR 0007): an import may write
+    them, and an edit that leaves them alone keeps them."""
+    return {use.resource_id: use.total for use in read_use(environment_ids) if use.total > use.offered}
+
+
+def check_host(host: Host, kept: Totals = NONE) -> None:
+    """Physical size less the reserve still covers what each environment offers, but for totals that are `kept`.
 
     Raises ValidationError with fields of the host, naming both numbers.
     """
     errors = defaultdict(list)
     for use in read_use(host_environments(host)):
-        if use.host_size is None or use.total <= use.host_size:
+        if not _too_large(use, kept):
             continue
         field = "memory_mib" if use.kind == ResourceKind.RAM else "disk_mib"
         errors[field].append(
@@ -64,10 +71,24 @@ def check_host(host: Host) -> None:
         raise ValidationError(errors)
 
 
+def _too_large(use: ResourceUse, kept: Totals) -> bool:
+    return use.total > use.offered and kept.get(use.resource_id) != use.total
+
+
 def host_environments(host: Host) -> list[int]:
     """Keys of the environments of all engines on the host, but the retired."""
     rows = Environment.objects.filter(engine__host=host).exclude(state=EnvironmentState.RETIRED)
     return list(rows.values_list("pk", flat=True))
+
+
+def size_warnings(environment: Environment) -> list[str]:
+    """Totals of this environment that its host does not have."""
+    return [
+        f"{use.slug}: the total of {use.total} MiB is more than {environment.engine.host} has without its reserve:"
+        f" {use.offered} MiB are offered."
+        for use in read_use([environment.pk])
+        if use.total > use.offered
+    ]
 
 
 def warnings(environment: Environment) -> list[str]:
@@ -75,14 +96,11 @@ def warnings(environment: Environment) -> list[str]:
     found = []
     host = environment.engine.host
     if host is not None:
-        sums = (
-            Resource.objects.filter(environment__in=host_environments(host))
-            .values("kind")
-            .annotate(sum=Sum("total"))
-        )
-        totals = {row["kind"]: row["sum"] for row in sums.order_by("kind")}
+        totals: dict[str, int] = defaultdict(int)
+        for use in read_use(host_environments(host)):
+            totals[use.kind] += use.offered
         for kind, size in (("ram", host.usable_memory_mib), ("disk", host.usable_disk_mib)):
-            if totals.get(kind, 0) > size:
+            if totals[kind] > size:
                 found.append(
                     f"{kind}: all environments on {host} together offer {totals[kind]} MiB, the host has {size} MiB;"
                     " jobs wait when it is used up."
@@ -96,7 +114,7 @@ def warnings(environment: Environment) -> list[str]:
     return found
 
 
-def _all(environment: Environment, uses: list[ResourceUse]) -> Found:
+def _all(environment: Environment, uses: list[ResourceUse], kept: Totals) -> Found:
     yield from _in_use(environment, uses)
     if environment.state == EnvironmentState.RETIRED:
         return
@@ -104,7 +122,7 @@ def _all(environment: Environment, uses: list[ResourceUse]) -> Found:
     yield from _free(environment)
     if environment.engine.host_id is not None:
         yield from _cores(environment, uses)
-        yield from _sizes(uses)
+        yield from _sizes(uses, kept)
         yield from _devices(environment, uses)
 
 
@@ -146,9 +164,9 @@ def _cores(environment: Environment, uses: list[ResourceUse]) -> Found:
             )
 
 
-def _sizes(uses: list[ResourceUse]) -> Found:
+def _sizes(uses: list[ResourceUse], kept: Totals) -> Found:
     for use in uses:
-        if use.host_size is not None and use.total > use.host_size:
+        if _too_large(use, kept):
             yield (
                 f"resources.{use.slug}.total",
                 f"{use.total} MiB is more than the host's {use.host_size} MiB (its size less the system's reserve);"

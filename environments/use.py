@@ -100,7 +100,11 @@ class ResourceUse:
     @property
     def offered(self) -> int:
         """The total, but never more than the host has: what is shown to clients."""
-        return self.total if self.host_size is None else max(0, min(self.total, self.host_size))
+        return self.capped(self.total)
+
+    def capped(self, amount: int) -> int:
+        """At most what the host has of it: a total, and what goes with it, may be more (ADR 0007)."""
+        return amount if self.host_size is None else max(0, min(amount, self.host_size))
 
     def room(self, tier: str) -> int:
         """`free` or `free_tier_free`, by tier."""

@@ -1,13 +1,13 @@
 """What every REST route shares: how a body is read, and how any refusal is told (application/problem+json, RFC 9457)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, ValidationError
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
-from rest_framework import exceptions
+from rest_framework import exceptions, serializers
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
@@ -31,6 +31,7 @@ class StrictJSONParser(BaseParser):
     """The only parser. What it lets through can be stored; what it refuses is the client's fault, never a 500."""
 
     media_type = "application/json"
+    parse_float: Callable[[str], Any] = float
 
     def parse(
         self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -39,9 +40,18 @@ class StrictJSONParser(BaseParser):
         if len(body) > MAX_BYTES:
             raise BodyTooLarge
         try:
-            return read_json(body)
+            return read_json(body, self.parse_float)
         except NotJSON as error:
             raise exceptions.ParseError(f"The body is not acceptable JSON: {error}") from None
+
+
+class StrictSerializer(serializers.Serializer):
+    """Refuses fields that it does not know."""
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if unknown := set(self.initial_data) - set(self.fields):
+            raise serializers.ValidationError({name: "Unknown field." for name in sorted(unknown)})
+        return attrs
 
 
 def problem_response(error: Exception, context: Mapping[str, Any]) -> Response | None:

@@ -1,5 +1,6 @@
 """Environments: one page for everything that is offered, saved whole or not at all."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -12,19 +13,23 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
+from environments.admin.import_page import export_file, import_page
+from environments.admin.permissions import may_export, may_import
 from environments.admin.pictures import cores_picture, devices_picture
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline
 from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores, parse_cores
 from environments.models import Environment, PriceList, Resource
-from environments.rules import check_environment, warnings
+from environments.rules import check_environment, size_warnings, totals_above, warnings
+from environments.use import free_amounts
 
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
 
 
 class EnvironmentForm(EditedForm):
-    """An environment with the list of its cores as text."""
+    """An environment with the list of its cores as text. `kept` are totals above the host's size from before."""
 
+    kept: Mapping[int, int] = {}
     cores = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget,
@@ -53,6 +58,7 @@ class EnvironmentAdmin(EditedAdmin):
     list_select_related = ("engine",)
     search_fields = ("slug", "description")
     readonly_fields = ("state", "core_picture", "device_picture")
+    actions_list = ("import_configuration", "export_configuration")
     actions_detail = ("drain", "resume", "retire")
     fieldsets = (
         (None, {"fields": ("engine", "slug", "state", "description", "seen_version")}),
@@ -70,8 +76,9 @@ class EnvironmentAdmin(EditedAdmin):
 
     @admin.display(description="offers")
     def offered(self, environment: Environment) -> str:
-        """Totals by resource."""
-        return ", ".join(f"{row.total} {row.slug}" for row in environment.resources.all())
+        """Totals by resource, never more than the host has."""
+        uses = free_amounts([environment])[environment.pk]
+        return ", ".join(f"{use.offered} {slug}" for slug, use in uses.items())
 
     @admin.display(description="who has which core")
     def core_picture(self, environment: Environment) -> SafeString | str:
@@ -111,6 +118,11 @@ class EnvironmentAdmin(EditedAdmin):
         else:
             editing.lock_host(obj.engine.host_id)
 
+    def save_model(self, request: HttpRequest, obj: Environment, form: Any, change: bool) -> None:
+        """As every edited row; remembers, under the locks, which totals are above the host's size already."""
+        super().save_model(request, obj, form, change)
+        form.kept = totals_above([obj.pk])
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Rows, devices, free parts, prices and cores; then every rule, and all is rolled back if one is broken."""
         super().save_related(request, form, formsets, change)
@@ -122,9 +134,27 @@ class EnvironmentAdmin(EditedAdmin):
         text = form.cleaned_data["cores"]
         save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
         save_rows(environment, rows[Resource], rows[PriceList])
-        check_environment(environment)
-        for warning in warnings(environment):
+        check_environment(environment, form.kept)
+        for warning in [*size_warnings(environment), *warnings(environment)]:
             messages.warning(request, warning)
+
+    def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who sees the button and its pages."""
+        return may_import(request.user)
+
+    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who sees the button."""
+        return may_export(request.user)
+
+    @action(description="Import", permissions=["import"], url_path="import", icon="upload")
+    def import_configuration(self, request: HttpRequest) -> HttpResponse:
+        """A configuration of Ocean Node, plan first."""
+        return import_page(self, request)
+
+    @action(description="Export", permissions=["export"], url_path="export", icon="download")
+    def export_configuration(self, request: HttpRequest) -> HttpResponse:
+        """All Docker engines with their environments, as a file."""
+        return export_file()
 
     @action(
         description="Drain",

@@ -2,20 +2,27 @@
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
 from compute_site.core.admin import EditedAdmin, perform
 from environments import editing
+from environments.admin.import_page import export_file
+from environments.admin.permissions import may_export, may_import
 from environments.admin.pictures import cores_picture, devices_picture
 from environments.detection import record_cores
-from environments.models import Device, Engine, Host
+from environments.models import Device, Engine, EngineKind, Host
 from environments.reservations import lock_host
-from environments.rules import check_host
+from environments.rules import check_host, host_environments, totals_above
+
+IMPORT_PAGE = "admin:environments_environment_import_configuration"
 
 
 @admin.register(Host)
@@ -59,10 +66,12 @@ class HostAdmin(EditedAdmin):
             lock_host(obj.pk)
 
     def save_model(self, request: HttpRequest, obj: Host, form: Any, change: bool) -> None:
-        """Saves, makes or removes the rows of cores, and checks that what is offered still fits."""
+        """Saves, makes or removes the rows of cores, and checks that what fitted before still fits."""
+        self.lock_before_saving(obj)
+        kept = totals_above(host_environments(obj)) if change else {}
         super().save_model(request, obj, form, change)
         record_cores(obj, obj.cpu_count)
-        check_host(obj)
+        check_host(obj, kept)
 
     @action(
         description="Declare gone",
@@ -129,7 +138,8 @@ class EngineAdmin(EditedAdmin):
         ("Upkeep", {"fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval")}),
         ("What was found", {"fields": readonly_fields[1:]}),
     )
-    actions_detail = ("activate", "drain", "disable")
+    actions_list = ("import_configuration",)
+    actions_detail = ("activate", "drain", "disable", "import_here", "export_here")
 
     @admin.display(description="last probe")
     def found(self, engine: Engine) -> SafeString:
@@ -140,6 +150,32 @@ class EngineAdmin(EditedAdmin):
         """An edit of an engine must not race with a reservation."""
         if obj.host_id is not None:
             lock_host(obj.host_id)
+
+    def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who sees the button."""
+        return may_import(request.user)
+
+    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who sees the button."""
+        return may_export(request.user)
+
+    @action(description="Import", permissions=["import"], url_path="import", icon="upload")
+    def import_configuration(self, request: HttpRequest) -> HttpResponse:
+        """The page stands with the environments."""
+        return redirect(IMPORT_PAGE)
+
+    @action(description="Import", permissions=["import"], url_path="import", icon="upload")
+    def import_here(self, request: HttpRequest, object_id: Any) -> HttpResponse:
+        """The same page, with this engine chosen."""
+        return redirect(f"{reverse(IMPORT_PAGE)}?{urlencode({'engine': object_id})}")
+
+    @action(description="Export", permissions=["export"], url_path="export", icon="download")
+    def export_here(self, request: HttpRequest, object_id: Any) -> HttpResponse:
+        """The engine with its environments, as a file."""
+        engine = self.get_object(request, str(object_id))
+        if engine is None or engine.kind != EngineKind.DOCKER:
+            raise Http404
+        return export_file(engine)
 
     @action(
         description="Activate",

@@ -1,15 +1,22 @@
 """Configurations of Ocean Node, in all forms that occur: read, planned, applied; and written back."""
 
 from environments.importing.applying import Choice, import_configuration
-from environments.importing.exporting import as_json, export_engine, export_environment
-from environments.importing.plan import Change, Plan
+from environments.importing.exporting import as_json, docker_engines, export_engine, export_environment
+from environments.importing.paths import refusal_lines
+from environments.importing.plan import Change, Note, Plan
+from environments.importing.tokens import check_tokens, read_tokens
 
 __all__ = [
     "Change",
     "Choice",
+    "Note",
     "Plan",
     "as_json",
+    "check_tokens",
+    "docker_engines",
     "export_engine",
     "export_environment",
     "import_configuration",
+    "read_tokens",
+    "refusal_lines",
 ]

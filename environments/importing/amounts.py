@@ -1,12 +1,12 @@
 """What is wanted, once it is known what the host has: every total, minimum and maximum as a number."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from django.core.exceptions import ValidationError
+
+from environments.importing.plan import TakeNote
 from environments.importing.wanted import WantedEnvironment, WantedPart, WantedResource
 from environments.models import Host, ResourceKind
-
-Note = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +27,52 @@ class Decided:
     free: Amounts | None
 
 
-def decide(environment: WantedEnvironment, host: Host, cores: int, note: Note) -> dict[str, Decided]:
-    """By slug. `cores` is how many it gets. What is more than the host has is lowered to that, with a note."""
+def decide(environment: WantedEnvironment, host: Host, cores: int, note: TakeNote) -> dict[str, Decided]:
+    """By slug. `cores` is how many it gets. More memory or disk than the host has is kept, with a note (ADR 0007).
+
+    Raises ValidationError with our paths where a job would get more than there is at least, so that none could run.
+    """
     parts = {part.slug: part for part in environment.free_tier.parts} if environment.free_tier else {}
-    found = {}
+    found: dict[str, Decided] = {}
+    errors: dict[str, str] = {}
     for wanted in environment.resources:
-        amounts = _amounts(wanted, host, cores, note)
-        free = _free(parts[wanted.slug], wanted, amounts) if wanted.slug in parts else None
-        found[wanted.slug] = Decided(wanted, amounts, free)
+        size, part = _size(wanted.kind, host), parts.get(wanted.slug)
+        amounts = _amounts(wanted, cores, size, note)
+        one = Decided(wanted, amounts, None if part is None else _free(part, wanted, amounts))
+        found[wanted.slug] = one
+        if size is not None:
+            errors |= _held_against(one, size, host, note)
+    if errors:
+        raise ValidationError(errors)
     return found
 
 
-def _amounts(wanted: WantedResource, host: Host, cores: int, note: Note) -> Amounts:
-    total = _total(wanted, host, cores)
-    if wanted.total is not None and wanted.kind != ResourceKind.CPU and total != wanted.total:
-        note(
-            f"{wanted.path}.total",
-            f"{wanted.total} MiB is more than {host} has without its reserve: {total} MiB are offered.",
-        )
+def _held_against(one: Decided, size: int, host: Host, note: TakeNote) -> dict[str, str]:
+    """Notes a total that the host does not have; returns what is wrong with the least that a job would get."""
+    has = f"{host} has without its reserve"
+    if one.amounts.total > size:
+        text = f"{one.amounts.total} MiB is more than {has}: it is kept, {size} MiB are offered."
+        note(f"{one.wanted.path}.total", text)
+    least = {f"resources.{one.wanted.slug}.min": one.amounts.min}
+    if one.free is not None:
+        least[f"free_tier.resources.{one.wanted.slug}.min"] = one.free.min
+    return {
+        path: f"{amount} MiB is more than {has} ({size} MiB), so no job could run; lower it."
+        for path, amount in least.items()
+        if amount > size
+    }
+
+
+def _size(kind: str, host: Host) -> int | None:
+    """What the host has of it without its reserve, in MiB; None where nothing is measured."""
+    sizes = {ResourceKind.RAM.value: host.usable_memory_mib, ResourceKind.DISK.value: host.usable_disk_mib}
+    return max(0, sizes[kind]) if kind in sizes else None
+
+
+def _amounts(wanted: WantedResource, cores: int, size: int | None, note: TakeNote) -> Amounts:
+    total = wanted.total if wanted.total is not None else size or 0
+    if wanted.kind == ResourceKind.CPU:
+        total = cores
     if wanted.max is None:
         return Amounts(total, wanted.min, total)
     # A maximum that goes with the total of the file is not held against a total that is not the file's.
@@ -52,19 +80,6 @@ def _amounts(wanted: WantedResource, host: Host, cores: int, note: Note) -> Amou
     if most != wanted.max:
         note(f"{wanted.path}.max", f"{wanted.max} is more than there is: {most}.")
     return Amounts(total, wanted.min, most)
-
-
-def _total(wanted: WantedResource, host: Host, cores: int) -> int:
-    sizes: Mapping[str, int] = {
-        ResourceKind.RAM.value: host.usable_memory_mib,
-        ResourceKind.DISK.value: host.usable_disk_mib,
-    }
-    if wanted.kind == ResourceKind.CPU:
-        return cores
-    if wanted.kind not in sizes:
-        return wanted.total or 0
-    size = max(0, sizes[wanted.kind])
-    return size if wanted.total is None else min(wanted.total, size)
 
 
 def _free(part: WantedPart, wanted: WantedResource, amounts: Amounts) -> Amounts:

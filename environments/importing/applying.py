@@ -6,18 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef
 
-from compute_site.core.db import lock, lock_one
+from compute_site.core.db import constraint_name, lock, lock_one
 from environments.editing import activate_engine, place_cores, retire
 from environments.importing.amounts import decide
 from environments.importing.cores import Asking, HostCores, share_cores
 from environments.importing.engines import find_engine
 from environments.importing.exporting import export_engine, export_environment
-from environments.importing.forms import read_configuration
+from environments.importing.forms import WHOLE, read_configuration, read_text
 from environments.importing.paths import errors_in_file
-from environments.importing.plan import ACTIVATED, CREATED, LEFT, RETIRED, Change, Plan, compared
+from environments.importing.plan import (
+    ACTIVATED,
+    CREATED,
+    LEFT,
+    RETIRED,
+    Change,
+    Note,
+    Plan,
+    TakeNote,
+    Value,
+    compared,
+)
 from environments.importing.wanted import WantedEngine, WantedEnvironment
 from environments.importing.writing import write_environment
 from environments.models import (
@@ -31,14 +42,15 @@ from environments.models import (
     ReservedCore,
 )
 from environments.reservations import lock_host
-from environments.rules import check_environment, warnings
-
-Note = Callable[[str, str], None]
+from environments.rules import check_environment, totals_above, warnings
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How to import. Names are empty and `tokens` (default fee token by chain id) has nothing unless given."""
+    """How to import. Names are empty and `tokens` (default fee token by chain id) has nothing unless given.
+
+    `expected` is the fingerprint of a plan that somebody agreed to: any other plan is not applied.
+    """
 
     engine: str = ""
     host: str = ""
@@ -46,6 +58,7 @@ class Choice:
     dry_run: bool = False
     activate: bool = False
     tokens: Mapping[str, str] | None = None
+    expected: str = ""
 
 
 @dataclass(slots=True)
@@ -65,28 +78,36 @@ class _Row:
         return self.environment
 
 
-def import_configuration(body: bytes, choice: Choice | None = None) -> Plan:
-    """Make engines and environments as the file says; returns what was done, or would be with `dry_run`.
+def import_configuration(configuration: Any, choice: Choice | None = None) -> Plan:
+    """Make engines and environments as the file says; returns what was done (`applied`), or would be with `dry_run`.
+
+    `configuration` is its text in bytes, or its value with Decimal for numbers that have a point.
 
     The file decides whole environments: what it does not say gets its default, what only other environments have stays.
     A second import of the same file changes nothing. Raises ValidationError {path of the file: messages}; then
     nothing was written.
     """
     choice = choice or Choice()
-    wanted, notes = read_configuration(body, choice.tokens or {})
+    value = read_text(configuration) if isinstance(configuration, bytes) else configuration
+    wanted, notes = read_configuration(value, choice.tokens or {})
     if choice.engine and len(wanted) > 1:
-        text = f"The file has {len(wanted)} engines, --engine names one; import them one by one."
-        raise ValidationError({"file": text})
-    with transaction.atomic():
-        plan = _apply(wanted, Plan(notes=list(notes)), choice)
-        if choice.dry_run:
-            transaction.set_rollback(True)
+        text = f"The file has {len(wanted)} engines, it is to be for one ({choice.engine}); import them one by one."
+        raise ValidationError({WHOLE: text})
+    try:
+        with transaction.atomic():
+            plan = _apply(wanted, Plan(notes=list(notes)), choice)
+            plan.applied = not choice.dry_run and choice.expected in ("", plan.fingerprint)
+            if not plan.applied:
+                transaction.set_rollback(True)
+    except IntegrityError as error:  # another import, under the lock of another host
+        text = f"Somebody else has just written the same ({constraint_name(error)}); nothing was written, try again."
+        raise ValidationError({WHOLE: text}) from error
     return plan
 
 
 def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
     def note(path: str, message: str) -> None:
-        plan.notes.append(f"{path}: {message}")
+        plan.notes.append(Note(path, message))
 
     engines: list[tuple[Engine, WantedEngine, bool]] = []
     for entry in entries:
@@ -106,25 +127,34 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
     for key, host in hosts.items():
         _import_to_host(host, [row for row in rows if row.engine.host_id == key], note)
     plan.changes += [_compared(row) for row in rows]
-    for engine, _, _ in engines:
+    for engine, entry, _ in engines:
         if choice.activate and engine.state == EngineState.DISABLED:
-            activate_engine(engine)
-            plan.changes.append(Change(ACTIVATED, f"engine {engine}"))
-    plan.notes += dict.fromkeys(text for row in rows for text in _warnings(row.made))
+            plan.changes.append(_activate(engine, entry))
+    plan.notes += [Note(row.wanted.path, text) for row in rows for text in _warnings(row.made)]
     return plan
+
+
+def _activate(engine: Engine, entry: WantedEngine) -> Change:
+    """Whatever is against it may stand in an environment that the file does not have."""
+    try:
+        activate_engine(engine)
+    except ValidationError as error:
+        texts = [f"{engine} cannot be activated: {text}" for text in error.messages]
+        raise ValidationError({entry.path: texts}) from error
+    return Change(ACTIVATED, "engine", str(engine), entry.path)
 
 
 def _compared(row: _Row) -> Change:
     """What became of it; a version more where anything did, so that a form opened before is stale."""
-    change = compared(f"environment {row.made}", row.before, export_environment(row.made))
-    if row.before is not None and change.details:
+    change = compared("environment", str(row.made), row.wanted.path, row.before, export_environment(row.made))
+    if row.before is not None and change.values:
         Environment.objects.filter(pk=row.made.pk).update(version=F("version") + 1)
     return change
 
 
 def _write_engine(engine: Engine, entry: WantedEngine, made: bool) -> Change:
     lock_one(Engine.objects.filter(pk=engine.pk))
-    before, name = export_engine(engine), f"engine {engine}"
+    before = export_engine(engine)
     if any(getattr(engine, field) != value for field, value in entry.fields.items()):
         for field, value in entry.fields.items():
             setattr(engine, field, value)
@@ -136,10 +166,10 @@ def _write_engine(engine: Engine, entry: WantedEngine, made: bool) -> Change:
     for told in (before, after):
         told.pop("environments")
     if made:
-        return Change(
-            CREATED, name, (f"endpoint: {engine.endpoint}", f"host: {engine.host}", "state: disabled")
-        )
-    return compared(name, before, after)
+        told = {"endpoint": engine.endpoint, "host": str(engine.host), "state": engine.state}
+        values = tuple(Value(key, None, text) for key, text in told.items())
+        return Change(CREATED, "engine", str(engine), entry.path, values)
+    return compared("engine", str(engine), entry.path, before, after)
 
 
 def _rows(engine: Engine, entry: WantedEngine) -> list[_Row]:
@@ -162,15 +192,16 @@ def _others(engine: Engine, entry: WantedEngine, replace: bool) -> list[Change]:
                 retire(other)
             except ValidationError as error:
                 raise ValidationError({entry.path: error.messages}) from error
-            changes.append(Change(RETIRED, f"environment {other}", ("it is not in the file",)))
-        else:
-            changes.append(
-                Change(LEFT, f"environment {other}", ("it is not in the file; --replace retires it",))
-            )
+        what, why = (
+            (RETIRED, "it is not in the file")
+            if replace
+            else (LEFT, "it is not in the file; an import that replaces retires it")
+        )
+        changes.append(Change(what, "environment", str(other), entry.path, why=why))
     return changes
 
 
-def _import_to_host(host: Host, rows: Collection[_Row], note: Note) -> None:
+def _import_to_host(host: Host, rows: Collection[_Row], note: TakeNote) -> None:
     """Rows first, then the cores (all released before any is given), then every rule."""
     _share(host, rows)
     _each(rows, lambda row: _write(host, row, note))
@@ -178,7 +209,7 @@ def _import_to_host(host: Host, rows: Collection[_Row], note: Note) -> None:
         surplus = Core.objects.filter(environment=row.environment).exclude(index__in=row.asking.given)
         surplus.update(environment=None)
     _each(rows, lambda row: place_cores(row.made, row.asking.given))
-    _each(rows, lambda row: check_environment(row.made))
+    _each(rows, lambda row: check_environment(row.made, kept=totals_above([row.made.pk])))
 
 
 def _each(rows: Collection[_Row], step: Callable[[_Row], None]) -> None:
@@ -195,7 +226,7 @@ def _each(rows: Collection[_Row], step: Callable[[_Row], None]) -> None:
         raise ValidationError(dict(errors))
 
 
-def _write(host: Host, row: _Row, note: Note) -> None:
+def _write(host: Host, row: _Row, note: TakeNote) -> None:
     decided = decide(row.wanted, host, len(row.asking.given), note)
     row.environment = write_environment(row.engine, row.wanted, decided)
 

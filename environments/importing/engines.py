@@ -1,19 +1,16 @@
 """Which engine an entry of a file is about: found, or made on a host that is known."""
 
-from collections.abc import Callable
-
 from django.core.exceptions import ValidationError
 
 from compute_site.core.models import save_clean
 from environments.importing.paths import errors_in_file
+from environments.importing.plan import TakeNote
 from environments.importing.wanted import WantedEngine
 from environments.models import Engine, EngineKind, Host
 
-Note = Callable[[str, str], None]
-
 
 def find_engine(
-    wanted: WantedEngine, *, name: str, host: str, alone: bool, note: Note
+    wanted: WantedEngine, *, name: str, host: str, alone: bool, note: TakeNote
 ) -> tuple[Engine, bool]:
     """The engine, and whether it was made now (disabled, on the host of that name).
 
@@ -36,7 +33,7 @@ def find_engine(
     if found:
         names = ", ".join(engine.name for engine in found)
         raise ValidationError(
-            {wanted.path: f"It could be any of the engines {names}; name one with --engine."}
+            {wanted.path: f"It could be any of the engines {names}; say which engine it is for."}
         )
     return _make(wanted, name, host), True
 
@@ -53,7 +50,7 @@ def _make(wanted: WantedEngine, name: str, host: str) -> Engine:
         )
         raise ValidationError(
             {
-                wanted.path: f"{what}; there are: {names}. Name one with --engine, or make one with --host HOST."
+                wanted.path: f"{what}; there are: {names}. Say which engine it is for, or the host of a new one."
             }
         )
     machine = Host.objects.filter(name=host).first()

@@ -5,12 +5,16 @@ import re
 from collections import defaultdict
 from decimal import Decimal, localcontext
 from typing import Any
+from uuid import uuid4
+
+from django.db.models import QuerySet
 
 from environments.importing.offers import SIZED
 from environments.importing.reading import GIB
 from environments.models import (
     AccessKind,
     Engine,
+    EngineKind,
     Environment,
     EnvironmentState,
     FreeResource,
@@ -21,15 +25,17 @@ from environments.models import (
     Tier,
 )
 
-NUMBER = re.compile(r'"number:([0-9.]+)"')
-
 
 def as_json(configuration: list[dict[str, Any]]) -> str:
     """JSON text in which every price keeps all its digits."""
-    text = json.dumps(
-        configuration, indent=2, ensure_ascii=False, default=lambda number: f"number:{number:f}"
-    )
-    return NUMBER.sub(r"\1", text)
+    mark = uuid4().hex  # no text of the configuration looks like it
+    text = json.dumps(configuration, indent=2, ensure_ascii=False, default=lambda number: f"{mark}{number:f}")
+    return re.sub(rf'"{mark}([0-9.]+)"', r"\1", text)
+
+
+def docker_engines() -> QuerySet[Engine]:
+    """The engines that a configuration can speak of, in the order of an export."""
+    return Engine.objects.filter(kind=EngineKind.DOCKER).select_related("host").order_by("name")
 
 
 def export_engine(engine: Engine) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.strict_json import NotJSON, read_json
 from environments.importing.offers import read_access, read_free, read_prices
+from environments.importing.plan import Note
 from environments.importing.reading import Reading, Report, shown
 from environments.importing.resources import read_resources, slug_at
 from environments.importing.wanted import WantedEngine, WantedEnvironment
@@ -26,31 +27,32 @@ NOT_KEPT = {
     "clusterMode": "an engine stands for itself here.",
 }
 NO_NETWORK = "jobs get no network here yet."
+WHOLE = "file"  # the path of a refusal of the configuration as a whole
 # Seconds, where the file says nothing.
 EXPIRY, LONGEST, SHORTEST = 604_800, 3_600, 60
 
 
-def read_configuration(body: bytes, tokens: Mapping[str, str]) -> tuple[list[WantedEngine], list[str]]:
+def read_text(body: bytes) -> Any:
+    """The value of a configuration as text (JSON). Raises ValidationError {path: messages}."""
+    try:
+        return read_json(body, parse_float=Decimal)
+    except NotJSON as error:
+        raise ValidationError({WHOLE: f"This is no JSON: {error}."}) from error
+
+
+def read_configuration(value: Any, tokens: Mapping[str, str]) -> tuple[list[WantedEngine], list[Note]]:
     """Everything that the file wants, and notes on what it says in vain. Knows no host and reads no rows.
 
-    `tokens` is the default token by chain id. Raises ValidationError {path of the file: messages}.
+    `value` is JSON with Decimal for what has a point; `tokens` is the default token by chain id. Raises ValidationError
+    {path of the file: messages}.
     """
     report = Report()
-    entries = _entries(body)
+    entries = [value] if isinstance(value, dict) else value
+    if not isinstance(entries, list) or not entries:
+        raise ValidationError({WHOLE: f"Found {shown(value)}; a list of engines belongs here."})
     engines = [_engine(Reading(value, f"[{i}]", report), tokens) for i, value in enumerate(entries)]
     report.finish()
     return engines, report.notes
-
-
-def _entries(body: bytes) -> list[Any]:
-    try:
-        value = read_json(body, parse_float=Decimal)
-    except NotJSON as error:
-        raise ValidationError({"file": f"This is no JSON: {error}."}) from error
-    entries = [value] if isinstance(value, dict) else value
-    if not isinstance(entries, list) or not entries:
-        raise ValidationError({"file": f"Found {shown(value)}; a list of engines belongs here."})
-    return entries
 
 
 def _engine(entry: Reading, tokens: Mapping[str, str]) -> WantedEngine:

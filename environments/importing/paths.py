@@ -37,6 +37,16 @@ def errors_in_file(wanted: WantedEnvironment | WantedEngine) -> Iterator[None]:
         raise ValidationError({path_in_file(wanted, path): found[path] for path in found}) from error
 
 
+def refusal_lines(error: ValidationError) -> list[str]:
+    """Every refusal of an import as a line, with the path of the value."""
+    found = error.update_error_dict({})
+    return [
+        text if path == NON_FIELD_ERRORS else f"{path}: {text}"
+        for path, texts in found.items()
+        for text in ValidationError(texts).messages
+    ]
+
+
 def path_in_file(wanted: WantedEnvironment | WantedEngine, path: str) -> str:
     """Where the value stands that our rule calls `path`: "resources.cpu.max" → "[0].environments[1].resources[0].max"."""
     first, _, rest = path.partition(".")

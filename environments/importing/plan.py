@@ -1,6 +1,7 @@
-"""What an import does, or would do, in lines that people read."""
+"""What an import does, or would do: in lines that people read, and part by part for other doors."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -13,31 +14,78 @@ CREATED, CHANGED, KEPT, RETIRED, LEFT, ACTIVATED = (
     "left alone",
     "activated",
 )
+TakeNote = Callable[[str, str], None]  # path in the configuration, message
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What should be known about the value at `path` of the configuration."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value in the exported form, as text; None where there is, or was, none."""
+
+    path: str
+    before: str | None
+    after: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One engine or environment, what is done with it, and each value that changes."""
+    """One engine or environment (`kind`), what is done with it, why, and each value that changes.
+
+    `path` is where the configuration speaks of it, or of its engine where it does not.
+    """
 
     what: str
+    kind: str
     name: str
-    details: tuple[str, ...] = ()
+    path: str
+    values: tuple[Value, ...] = ()
+    why: str = ""
+
+    @property
+    def details(self) -> list[str]:
+        """The reason and the values as text."""
+        values = [
+            f"{value.path}: {value.after}"
+            if self.what == CREATED
+            else f"{value.path}: {_told(value.before)} → {_told(value.after)}"
+            for value in self.values
+        ]
+        return [self.why, *values] if self.why else values
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.what:<10} {self.name}"
+        yield f"{self.what:<10} {self.kind} {self.name}"
         yield from (f"{'':<10}   {detail}" for detail in self.details)
 
 
 @dataclass(slots=True)
 class Plan:
-    """All changes in the order of the file, and what should be known: dropped values, unknown keys, warnings."""
+    """All changes in the order of the file, and what should be known: dropped values, unknown keys, warnings.
+
+    `applied` tells whether it was written.
+    """
 
     changes: list[Change] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    applied: bool = False
 
     @property
     def changes_anything(self) -> bool:
         return any(change.what not in (KEPT, LEFT) for change in self.changes)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two plans that read the same."""
+        return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()
 
     def lines(self) -> Iterator[str]:
         """The plan as text."""
@@ -48,18 +96,20 @@ class Plan:
             yield "nothing changes"
 
 
-def compared(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> Change:
+def compared(kind: str, name: str, path: str, before: dict[str, Any] | None, after: dict[str, Any]) -> Change:
     """What became of an environment or engine, from its exported form before (None = it was not there) and after."""
-    new = dict(_flat(after))
-    if before is None:
-        return Change(CREATED, name, tuple(f"{path}: {value}" for path, value in new.items()))
-    old = dict(_flat(before))
-    details = [
-        f"{path}: {old.get(path, 'nothing')} → {new.get(path, 'nothing')}"
-        for path in dict.fromkeys([*old, *new])
-        if old.get(path) != new.get(path)
-    ]
-    return Change(CHANGED if details else KEPT, name, tuple(details))
+    old, new = dict(_flat(before or {})), dict(_flat(after))
+    values = tuple(
+        Value(key, old.get(key), new.get(key))
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    )
+    what = CREATED if before is None else CHANGED if values else KEPT
+    return Change(what, kind, name, path, values)
+
+
+def _told(value: str | None) -> str:
+    return "nothing" if value is None else value
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

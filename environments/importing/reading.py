@@ -9,6 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from environments.amounts import LARGEST
+from environments.importing.plan import Note
 
 GIB = 1024  # MiB; the file's memory and disk are GiB, ours MiB
 UNITS = {"gib": GIB, "gb": GIB, "mib": 1, "mb": 1}
@@ -20,7 +21,7 @@ class Report:
 
     def __init__(self) -> None:
         self.errors: dict[str, list[str]] = defaultdict(list)
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._readings: list[Reading] = []
 
     def refuse(self, path: str, message: str) -> None:
@@ -30,9 +31,8 @@ class Report:
 
     def note(self, path: str, message: str) -> None:
         """Something should be known."""
-        line = f"{path}: {message}"
-        if line not in self.notes:
-            self.notes.append(line)
+        if (found := Note(path, message)) not in self.notes:
+            self.notes.append(found)
 
     def watch(self, reading: "Reading") -> None:
         """The keys of this object that nobody reads are to be reported."""

@@ -112,7 +112,8 @@ def _limits(source: Environment | FreeTier) -> dict[str, Any]:
 
 
 def _paid_part(use: ResourceUse) -> dict[str, Any]:
-    return {"kind": use.kind, "total": use.offered, "free": use.free, "min": use.min, "max": use.max}
+    most = use.capped(use.max)
+    return {"kind": use.kind, "total": use.offered, "free": use.free, "min": use.min, "max": most}
 
 
 def _free_offer(environment: Environment, uses: Mapping[str, ResourceUse]) -> dict[str, Any] | None:
@@ -122,10 +123,10 @@ def _free_offer(environment: Environment, uses: Mapping[str, ResourceUse]) -> di
     parts = {
         slug: {
             "kind": use.kind,
-            "total": use.free_tier_total,
+            "total": use.capped(use.free_tier_total),
             "free": use.free_tier_free,
             "min": use.free_tier_min,
-            "max": use.free_tier_max,
+            "max": use.capped(use.free_tier_max or 0),
         }
         for slug, use in uses.items()
         if use.free_tier_total is not None

@@ -3,7 +3,14 @@
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularRedocView, SpectacularSwaggerView
 
-from jobs.api import account_views, content_views, environment_views, job_views, token_views
+from jobs.api import (
+    account_views,
+    configuration_views,
+    content_views,
+    environment_views,
+    job_views,
+    token_views,
+)
 
 urlpatterns = [
     path("tokens", token_views.Tokens.as_view(), name="tokens"),
@@ -25,6 +32,8 @@ urlpatterns = [
         content_views.ArtifactContent.as_view(),
         name="job-artifact",
     ),
+    path("admin/import", configuration_views.ConfigurationImport.as_view(), name="configuration-import"),
+    path("admin/export", configuration_views.ConfigurationExport.as_view(), name="configuration-export"),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
     path(

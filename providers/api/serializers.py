@@ -6,19 +6,11 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from compute_site.core.api import StrictSerializer
 from providers.budgets import cost_so_far, plain
 from providers.models import Pod, PodEvent, ProviderAccount
 
 MONEY: dict[str, Any] = {"max_digits": 38, "decimal_places": 18}
-
-
-class StrictSerializer(serializers.Serializer):
-    """Refuses fields that it does not know."""
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if unknown := set(self.initial_data) - set(self.fields):
-            raise serializers.ValidationError({name: "Unknown field." for name in sorted(unknown)})
-        return attrs
 
 
 class USD(serializers.CharField):

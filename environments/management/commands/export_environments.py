@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from environments.importing import as_json, export_engine
-from environments.models import Engine, EngineKind
+from environments.importing import as_json, docker_engines, export_engine
 
 
 class Command(BaseCommand):
@@ -16,7 +15,7 @@ class Command(BaseCommand):
         parser.add_argument("--engine", help="Only this engine (default: all Docker engines).")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        engines = Engine.objects.filter(kind=EngineKind.DOCKER).order_by("name")
+        engines = docker_engines()
         if options["engine"]:
             engines = engines.filter(name=options["engine"])
         if not engines:

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from environments.importing import Choice, import_configuration
+from environments.importing import Choice, import_configuration, read_tokens, refusal_lines
 
 
 class Command(BaseCommand):
@@ -48,16 +48,16 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        choice = Choice(
-            engine=options["engine"],
-            host=options["host"],
-            replace=options["replace"],
-            activate=options["activate"],
-            dry_run=True,
-            tokens=tokens(options["token"]),
-        )
-        body = configuration_text(options)
         try:
+            choice = Choice(
+                engine=options["engine"],
+                host=options["host"],
+                replace=options["replace"],
+                activate=options["activate"],
+                dry_run=True,
+                tokens=read_tokens(options["token"]),
+            )
+            body = configuration_text(options)
             plan = import_configuration(body, choice)
             planned = list(plan.lines())
             self.stdout.write("\n".join(planned))
@@ -99,20 +99,6 @@ def from_settings() -> bytes:
         raise CommandError(f"DOCKER_COMPUTE_ENVIRONMENTS: {text[1:]}: {error.strerror}") from error
 
 
-def tokens(pairs: list[str]) -> dict[str, str]:
-    """Address by chain id. Raises CommandError."""
-    found = {}
-    for pair in pairs:
-        chain, _, address = pair.partition("=")
-        if not chain.isdecimal() or not address:
-            raise CommandError(
-                f"“{pair}” is no token; write for example 1=0x967da4048cD07aB37855c090aAF366e4ce1b9F48."
-            )
-        found[chain] = address
-    return found
-
-
 def refusal(error: ValidationError) -> str:
     """Every refusal on a line of its own, with its path."""
-    lines = [f"  {path}: {text}" for path, texts in error.message_dict.items() for text in texts]
-    return "\n".join(["Refused; nothing was written.", *lines])
+    return "\n".join(["Refused; nothing was written.", *(f"  {line}" for line in refusal_lines(error))])

@@ -61,6 +61,11 @@ def run(configuration: Any, **choice: Any) -> Plan:
     return import_configuration(text.encode(), Choice(**choice))
 
 
+def told(plan: Plan) -> list[str]:
+    """The notes as text."""
+    return [str(note) for note in plan.notes]
+
+
 def everything() -> dict[str, list[Any]]:
     """Every row of the app."""
     return {model.__name__: list(model.objects.order_by("pk").values()) for model in MODELS}

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from environments.importing import as_json, export_engine
 from environments.models import Core, Device, Engine, Environment
-from tests.environments.importing.conftest import everything, run
+from tests.environments.importing.conftest import everything, run, told
 
 ROOT = Path(__file__).parents[3]
 CASES = next(
@@ -112,7 +112,7 @@ def test_the_refusal_names_the_value(large: Engine, name: str, path: str, words:
     ],
 )
 def test_the_import_tells_what_should_be_known(large: Engine, name: str, note: str):
-    notes = run(text_of(name)).notes
+    notes = told(run(text_of(name)))
     assert any(note in line for line in notes), notes
 
 

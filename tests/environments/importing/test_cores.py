@@ -2,7 +2,7 @@
 
 from environments.models import Environment
 from tests.environments.conftest import give_back, make_engine, take
-from tests.environments.importing.conftest import amounts, cores, nested, offer, refused, resource, run
+from tests.environments.importing.conftest import amounts, cores, nested, offer, refused, resource, run, told
 
 
 class TestCores:
@@ -68,4 +68,4 @@ class TestCores:
         few["resources"][0] = resource("cpu", 4, max=4, min=1)
         plan = run(nested(few))
         assert amounts(Environment.objects.get())["cpu"] == (2, 1, 2)
-        assert any("4 cores, but 2 are named" in note for note in plan.notes)
+        assert any("4 cores, but 2 are named" in note for note in told(plan))

@@ -2,17 +2,17 @@
 
 from environments.models import Core, Engine
 from tests.environments.conftest import make_engine
-from tests.environments.importing.conftest import nested, offer, refused, run, whats
+from tests.environments.importing.conftest import nested, offer, refused, run, told, whats
 
 
 class TestEngines:
     def test_by_endpoint_by_name_or_the_only_one(self, engine, host):
         elsewhere = [{**nested(offer())[0], "socketPath": "/run/other.sock"}]
         plan = run(elsewhere)
-        assert any("keeps its endpoint unix:///var/run/docker.sock" in note for note in plan.notes)
+        assert any("keeps its endpoint unix:///var/run/docker.sock" in note for note in told(plan))
         second = make_engine(host, "second")
         assert run(nested(offer("b")), engine="second").changes_anything
-        refused(nested(offer("c")), "[0]", "any of the engines local, second; name one with --engine")
+        refused(nested(offer("c")), "[0]", "any of the engines local, second; say which engine it is for")
         refused(elsewhere, "[0]", "any of the engines local, second")
         twice = [elsewhere[0], nested(offer())[0]]
         refused(twice, "[0]", "No engine has the endpoint unix:///run/other.sock; there are: local, second")
@@ -39,7 +39,7 @@ class TestEngines:
         run([first, second])
         assert [cores_of(name) for name in ("one", "two")] == [[0, 1], [2, 3]]
         refused([first, first], "[1]", "one stands there twice")
-        refused([first, second], "file", "--engine names one", engine="one")
+        refused([first, second], "file", "it is to be for one (one)", engine="one")
 
 
 def cores_of(engine: str) -> list[int]:

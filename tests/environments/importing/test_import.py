@@ -18,6 +18,7 @@ from tests.environments.importing.conftest import (
     refused,
     resource,
     run,
+    told,
     whats,
 )
 
@@ -53,7 +54,7 @@ def test_the_free_part_is_never_unlimited(engine):
     parts = {part.resource.slug: (part.total, part.max) for part in tier.resources.select_related("resource")}
     assert parts == {"cpu": (1, 1), "ram": (2048, 1024), "disk": (4096, 4096)}
     assert (tier.min_job_duration, tier.max_job_duration) == (30, 30)
-    assert any("free jobs may use all of disk" in note for note in plan.notes)
+    assert any("free jobs may use all of disk" in note for note in told(plan))
 
 
 def test_a_change_is_told_value_by_value_and_makes_open_forms_stale(engine):
@@ -130,17 +131,6 @@ def test_running_jobs_keep_what_they_hold(engine):
     assert cores("a") == [6, 7]
 
 
-def test_more_than_the_machine_has_is_lowered_with_a_note(engine):
-    large = offer(free={"resources": [resource("ram", max=500)]})
-    large["resources"][1] = resource("ram", 500, max=500)
-    plan = run(nested(large))
-    assert amounts(Environment.objects.get())["ram"] == (16_384, 0, 16_384)
-    assert "[0].environments[0].resources[1].total: 512000 MiB is more than rack-a has" in " ".join(
-        plan.notes
-    )
-    assert not run(nested(large)).changes_anything
-
-
 def test_a_pool_is_referred_to(engine):
     pool = [gpu("g", "GPU-rack-a-0", "GPU-rack-a-1"), resource("cpu", cpuList="2-5"), resource("disk", 8)]
     one = {
@@ -172,7 +162,7 @@ def test_ids_are_spelt_as_here(engine):
     made = Environment.objects.get(slug="my-env")
     assert "gpu-0" in amounts(made)
     assert list(prices(made)) == [(f"1:{TOKEN}", "gpu-0")]
-    assert any("“GPU_0” is called gpu-0 here" in note for note in plan.notes)
+    assert any("“GPU_0” is called gpu-0 here" in note for note in told(plan))
 
 
 class TestDevices:

@@ -1,0 +1,73 @@
+"""Configurations of Ocean Node in and out, for administrators only.
+
+They stand here and not with `environments`, which knows no REST; the import itself is the one of every other door.
+"""
+
+from decimal import Decimal
+
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.permissions import IsAdminUser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from compute_site.core.api import StrictJSONParser
+from environments.importing import Choice, as_json, docker_engines, export_engine, import_configuration
+from jobs.api.configuration_serializers import ImportRequest, PlanDetail, plan_detail
+from jobs.api.pointers import pointer_of
+
+
+class ExactJSONParser(StrictJSONParser):
+    """Keeps every digit of a price."""
+
+    parse_float = Decimal
+
+
+class ConfigurationImport(APIView):
+    """Environments as a configuration says."""
+
+    permission_classes = [IsAdminUser]
+    parser_classes = [ExactJSONParser]
+
+    @extend_schema(operation_id="configuration_import", request=ImportRequest, responses=PlanDetail)
+    def post(self, request: Request) -> Response:
+        """Make engines and environments as the configuration says, all or nothing; the same again changes nothing.
+
+        Refusals point at the value in the configuration.
+        """
+        asked = ImportRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        wanted = dict(asked.validated_data)
+        configuration = wanted.pop("configuration")
+        try:
+            plan = import_configuration(configuration, Choice(**wanted))
+        except ValidationError as error:
+            found = error.update_error_dict({})
+            pointed = {pointer_of(path, configuration).removeprefix("/"): found[path] for path in found}
+            raise ValidationError(pointed) from error
+        return Response(plan_detail(plan, configuration))
+
+
+class ConfigurationExport(APIView):
+    """The nested form of a configuration."""
+
+    permission_classes = [IsAdminUser]
+
+    @extend_schema(
+        operation_id="configuration_export",
+        parameters=[OpenApiParameter("engine", str, description="Only this engine; none = all of Docker.")],
+        responses=OpenApiResponse(OpenApiTypes.ANY, description="What an import would make again."),
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Engines with their environments, as an import would make them again."""
+        engines = docker_engines()
+        if name := request.query_params.get("engine"):
+            engines = engines.filter(name=name)
+            if not engines:
+                names = ", ".join(docker_engines().values_list("name", flat=True)) or "none"
+                raise ValidationError({"engine": f"There is no engine {name}; there are: {names}."})
+        text = as_json([export_engine(engine) for engine in engines])
+        return HttpResponse(text, content_type="application/json")
