@@ -3,7 +3,9 @@
 from uuid import UUID
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.template.response import TemplateResponse
 
 from compute_site.core.models import new_public_id
 from environments import reservations
@@ -80,3 +82,16 @@ def environment(engine) -> Environment:
         free_fields={"max_jobs": 2},
         prices={"cpu": 1},
     )
+
+
+@pytest.fixture
+def browser(client, db):
+    """An administrator's."""
+    client.force_login(get_user_model().objects.create_superuser("olga", password="x"))
+    return client
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Pages as data: their forms and errors without the costly HTML."""
+    monkeypatch.setattr(TemplateResponse, "rendered_content", "")

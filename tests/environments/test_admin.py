@@ -3,10 +3,8 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.contrib.messages import get_messages
 from django.db import transaction
-from django.template.response import TemplateResponse
 
 from environments import reservations
 from environments.admin.rows import PriceListForm, ResourceForm
@@ -18,12 +16,6 @@ ADD = "/admin/environments/environment/add/"
 EMPTY: dict[
     str, str
 ] = {}  # what the page for a new environment posts when nothing is typed; the same each time
-
-
-@pytest.fixture
-def browser(client, db):
-    client.force_login(get_user_model().objects.create_superuser("olga", password="x"))
-    return client
 
 
 def page(environment) -> str:
@@ -78,12 +70,6 @@ def new(browser, engine, **changes) -> dict[str, Any]:
     data[row(data, "disk") + "total"] = 1000
     add_rows(data, "price_lists", currency="credit", prices="cpu 0.02\nram 0.00001")
     return data | changes
-
-
-@pytest.fixture
-def unrendered(monkeypatch):
-    """Pages as data: their forms and errors without the costly HTML."""
-    monkeypatch.setattr(TemplateResponse, "rendered_content", "")
 
 
 @pytest.mark.usefixtures("unrendered")

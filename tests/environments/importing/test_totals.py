@@ -18,7 +18,9 @@ LARGE = 500 * 1024
 
 
 def large(name: str = "a", ram: int = 500, **more):
-    made = offer(name, free={"resources": [resource("cpu", 1), resource("ram", max=ram), resource("disk", 1)]})
+    made = offer(
+        name, free={"resources": [resource("cpu", 1), resource("ram", max=ram), resource("disk", 1)]}
+    )
     made["resources"][1] = resource("ram", ram, max=ram, **more)
     return made
 
