@@ -16,6 +16,7 @@ from environments.importing import Choice, docker_engines, read_tokens
 from environments.models import Engine, Host
 
 MAX_BYTES = 1024 * 1024
+CODE = {"spellcheck": "false", "style": "font-family: ui-monospace, monospace"}
 
 
 class ImportForm(forms.Form):
@@ -30,7 +31,7 @@ class ImportForm(forms.Form):
         required=False,
         strip=False,
         max_length=MAX_BYTES,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 14, "spellcheck": "false", "class": "font-mono"}),
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 14, **CODE}),
         help_text="The same, pasted; leave it empty when you choose a file.",
     )
     engine = forms.ModelChoiceField(
@@ -49,7 +50,8 @@ class ImportForm(forms.Form):
     )
     tokens = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, "spellcheck": "false"}),
+        label="Fee tokens",
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, **CODE}),
         help_text="Default fee token of a chain, one line each, for prices that name none, for example"
         " 1=0x967da4048cD07aB37855c090aAF366e4ce1b9F48.",
     )
