@@ -10,7 +10,7 @@ from compute_site.core.db import database_now, lock_one
 from environments.cpuset import format_cores
 from environments.models import Core, Engine, Host, ReservedCore
 from environments.reservations import lock_host
-from environments.rules import check_host
+from environments.rules import host_environments, size_warnings
 
 
 class HostFacts(Protocol):
@@ -74,7 +74,7 @@ def record_host(host: Host, facts: HostFacts) -> list[str]:
         names = [*found, "architecture", "operating_system", "detected_at", "version"]
         fresh.save(update_fields=names)
     host.refresh_from_db()
-    return _warnings(host)
+    return size_warnings(host_environments(host))
 
 
 def record_cores(host: Host, count: int) -> None:
@@ -98,14 +98,6 @@ def record_cores(host: Host, count: int) -> None:
     beyond.filter(reserved=None).delete()
     there = set(Core.objects.filter(host=host).values_list("index", flat=True))
     Core.objects.bulk_create(Core(host=host, index=index) for index in range(count) if index not in there)
-
-
-def _warnings(host: Host) -> list[str]:
-    try:
-        check_host(host)
-    except ValidationError as error:
-        return error.messages
-    return []
 
 
 def record_engine(

@@ -81,12 +81,12 @@ def host_environments(host: Host) -> list[int]:
     return list(rows.values_list("pk", flat=True))
 
 
-def size_warnings(environment: Environment) -> list[str]:
-    """Totals of this environment that its host does not have."""
+def size_warnings(environment_ids: Collection[int]) -> list[str]:
+    """Totals of these environments that their host does not have."""
     return [
-        f"{use.slug}: the total of {use.total} MiB is more than {environment.engine.host} has without its reserve:"
-        f" {use.offered} MiB are offered."
-        for use in read_use([environment.pk])
+        f"{use.environment_slug}: the total of {use.total} MiB of {use.slug} is more than the host has without its"
+        f" reserve: {use.offered} MiB are offered."
+        for use in read_use(environment_ids)
         if use.total > use.offered
     ]
 

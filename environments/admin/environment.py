@@ -135,7 +135,7 @@ class EnvironmentAdmin(EditedAdmin):
         save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
         save_rows(environment, rows[Resource], rows[PriceList])
         check_environment(environment, form.kept)
-        for warning in [*size_warnings(environment), *warnings(environment)]:
+        for warning in [*size_warnings([environment.pk]), *warnings(environment)]:
             messages.warning(request, warning)
 
     def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:

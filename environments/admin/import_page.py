@@ -108,14 +108,14 @@ def _apply(admin: ModelAdmin, request: HttpRequest, shown: Shown) -> HttpRespons
 
 
 def _log(admin: ModelAdmin, request: HttpRequest, plan: Plan) -> None:
-    """Each environment's history tells of the import."""
+    """The history of each engine and environment tells of the import."""
     for change in plan.changes:
-        engine, _, slug = change.name.partition("/")
-        made = Environment.objects.filter(engine__name=engine, slug=slug).first()
-        if made is None or change.what not in COLOURS:
+        if change.what not in COLOURS:
             continue
+        name, _, slug = change.name.partition("/")
+        made = Environment.objects.filter(engine__name=name, slug=slug).first() if slug else None
         log = admin.log_addition if change.what == "created" else admin.log_change
-        log(request, made, f"{change.what} by an import")
+        log(request, made or Engine.objects.get(name=name), f"{change.what} by an import")
 
 
 def _refused(admin: ModelAdmin, request: HttpRequest, shown: Shown, error: ValidationError) -> HttpResponse:

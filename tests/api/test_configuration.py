@@ -7,7 +7,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from environments.importing import export_engine
-from environments.models import Engine, Environment
+from environments.models import Engine, Environment, Host
 from jobs.api.pointers import pointer_of
 from tests.environments.conftest import make_engine, make_host
 from tests.environments.importing.conftest import TOKEN, everything, nested, offer, prices, resource
@@ -18,8 +18,13 @@ FIRST = "/configuration/0/environments/0"
 
 
 @pytest.fixture
-def engine(db: None) -> Engine:
-    return make_engine(make_host())
+def host(db: None) -> Host:
+    return make_host()
+
+
+@pytest.fixture
+def engine(host: Host) -> Engine:
+    return make_engine(host)
 
 
 @pytest.fixture
@@ -150,9 +155,9 @@ def test_for_administrators_only(engine: Engine):
         assert everything() == before
 
 
-def test_export(staff: APIClient, engine: Engine):
+def test_export(staff: APIClient, engine: Engine, host: Host):
     send(staff, nested(offer()))
-    make_engine(engine.host, "other")
+    make_engine(host, "other")
     assert [len(one["environments"]) for one in staff.get(EXPORT).json()] == [1, 0]
     one = staff.get(EXPORT, {"engine": "local"})
     assert one["Content-Type"] == "application/json"

@@ -79,7 +79,7 @@ def test_fewer_cores(environment, host):
 
 def test_less_memory_than_is_offered_is_a_warning(environment, host):
     assert record_host(host, replace(Facts(), memory_mib=5000)) == [
-        "main offers 8192 MiB of ram, 3976 would be left; lower that first."
+        "main: the total of 8192 MiB of ram is more than the host has without its reserve: 3976 MiB are offered."
     ]
     assert Host.objects.get().memory_mib == 5000
 

@@ -56,7 +56,7 @@ def test_the_plan_is_shown_and_applied(browser, engine):
     made = Environment.objects.get()
     engine.refresh_from_db()
     assert engine.state == "active"
-    assert LogEntry.objects.get().get_edited_object() == made
+    assert [entry.get_edited_object() for entry in LogEntry.objects.order_by("pk")] == [made, engine]
     again = plan_of(browser, offer())
     assert "Nothing changes" in again.content.decode()
     assert 'value="apply"' not in again.content.decode()
@@ -184,7 +184,7 @@ class TestTotalAboveTheHost:
         environment.refresh_from_db()
         assert environment.description == "new"
         assert Resource.objects.get(slug="ram").total == 512_000
-        assert "the total of 512000 MiB is more than rack-a has" in told(response)
+        assert "the total of 512000 MiB of ram is more than the host has" in told(response)
         (shown,) = browser.get(LIST).context_data["cl"].result_list
         assert "16384 ram" in EnvironmentAdmin(Environment, site).offered(shown)
 
