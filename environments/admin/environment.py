@@ -14,12 +14,12 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
 from environments.admin.import_page import export_file, import_page
-from environments.admin.permissions import may_export, may_import
 from environments.admin.pictures import cores_picture, devices_picture
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline
 from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores, parse_cores
 from environments.models import Environment, PriceList, Resource
+from environments.permissions import may_export, may_import
 from environments.rules import check_environment, size_warnings, totals_above, warnings
 from environments.use import free_amounts
 

@@ -15,10 +15,10 @@ from unfold.decorators import action
 from compute_site.core.admin import EditedAdmin, perform
 from environments import editing
 from environments.admin.import_page import export_file
-from environments.admin.permissions import may_export, may_import
 from environments.admin.pictures import cores_picture, devices_picture
 from environments.detection import record_cores
 from environments.models import Device, Engine, EngineKind, Host
+from environments.permissions import may_export, may_import
 from environments.reservations import lock_host
 from environments.rules import check_host, host_environments, totals_above
 

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 
 from compute_site.core.api import StrictJSONParser
 from environments.importing import Choice, as_json, docker_engines, export_engine, import_configuration
+from environments.permissions import may_export, may_import
 from jobs.api.configuration_serializers import ImportRequest, PlanDetail, plan_detail
 from jobs.api.pointers import pointer_of
 
@@ -26,10 +27,24 @@ class ExactJSONParser(StrictJSONParser):
     parse_float = Decimal
 
 
+class MayImport(IsAdminUser):
+    """Administrators whom the admin would let import."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return super().has_permission(request, view) and may_import(request.user)
+
+
+class MayExport(IsAdminUser):
+    """Administrators whom the admin would let export."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return super().has_permission(request, view) and may_export(request.user)
+
+
 class ConfigurationImport(APIView):
     """Environments as a configuration says."""
 
-    permission_classes = [IsAdminUser]
+    permission_classes = [MayImport]
     parser_classes = [ExactJSONParser]
 
     @extend_schema(operation_id="configuration_import", request=ImportRequest, responses=PlanDetail)
@@ -54,7 +69,7 @@ class ConfigurationImport(APIView):
 class ConfigurationExport(APIView):
     """The nested form of a configuration."""
 
-    permission_classes = [IsAdminUser]
+    permission_classes = [MayExport]
 
     @extend_schema(
         operation_id="configuration_export",

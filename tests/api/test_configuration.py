@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from rest_framework.test import APIClient
 
 from environments.importing import export_engine
@@ -30,7 +31,7 @@ def engine(host: Host) -> Engine:
 @pytest.fixture
 def staff(db: None) -> APIClient:
     user = make_user("olga")
-    user.is_staff = True
+    user.is_staff = user.is_superuser = True
     user.save()
     return client_of(user)
 
@@ -153,6 +154,21 @@ def test_for_administrators_only(engine: Engine):
             assert response.status_code == status
             assert response["Content-Type"] == "application/problem+json"
         assert everything() == before
+
+
+def test_only_who_may_do_so_in_the_admin(engine: Engine):
+    """Staff that may see environments exports and imports nothing."""
+    user = make_user("eve")
+    user.is_staff = True
+    user.save()
+    before = everything()
+    assert send(client_of(user), nested(offer())).status_code == 403
+    assert client_of(user).get(EXPORT).status_code == 403
+    for model in ("engine", "environment"):
+        user.user_permissions.add(Permission.objects.get(codename=f"view_{model}"))
+    assert client_of(user).get(EXPORT).status_code == 200
+    assert send(client_of(user), nested(offer())).status_code == 403
+    assert everything() == before
 
 
 def test_export(staff: APIClient, engine: Engine, host: Host):

@@ -1,4 +1,4 @@
-"""Who may import and export in the admin: both are about engines and environments as a whole."""
+"""Who may import and export, in the admin and by REST: both are about engines and environments as a whole."""
 
 from typing import Any
 
