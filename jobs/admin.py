@@ -13,6 +13,7 @@ from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, perform
 from compute_site.core.showing import DASH, ago, pairs, pill, when
+from environments.admin.environment import EnvironmentFilter
 from jobs import admin_pages as pages
 from jobs.cancellation import cancel
 from jobs.models import FINAL, Job, JobStatus, Stream
@@ -39,7 +40,7 @@ class JobAdmin(ReadOnlyAdmin):
         *("name", "state", "environment", "account", "tier", "reason"),
         *(when("created_at", "age"), "ran", "cost"),
     ]
-    list_filter = ["status", "tier", "end_reason", "environment"]
+    list_filter = ["status", "tier", "end_reason", ("environment", EnvironmentFilter)]
     list_filter_submit = True
     search_fields = ["public_id", "account__name"]
     search_help_text = (

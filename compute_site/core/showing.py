@@ -1,5 +1,6 @@
 """How the operator's pages say things: times, sizes, tables, links. Everything that is shown is escaped."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 DASH = "—"
+TRAILING_ZEROS = re.compile(r"^(-?[0-9]+(?:\.[0-9]*[1-9])?)\.?0{3,}$(?<=\.[0-9]{18})")  # of money as text
 SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -89,7 +91,7 @@ def _flat(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(values, list | Mapping):
         yield path, " ".join(map(str, values)) or DASH
     else:
-        yield path, DASH if values in (None, "") else values
+        yield path, DASH if values in (None, "") else TRAILING_ZEROS.sub(r"\1", str(values))
 
 
 def pill(colours: Mapping[Any, str], state: tuple[str, str]) -> SafeString:

@@ -55,6 +55,15 @@ class EnvironmentForm(EditedForm):
         return format_cores(parse_cores(self.cleaned_data["cores"]))
 
 
+class EnvironmentFilter(admin.RelatedFieldListFilter):
+    """For lists of what belongs to environments: reads their engines, which name them, with them."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+        """As Django's, in one statement."""
+        rows = Environment.objects.select_related("engine").order_by("engine__name", "slug")
+        return [(row.pk, str(row)) for row in rows]
+
+
 @admin.register(Environment)
 class EnvironmentAdmin(EditedAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""

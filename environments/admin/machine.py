@@ -142,6 +142,7 @@ class EngineAdmin(EditedAdmin):
         when("unreachable_since", "unreachable since"),
     )
     list_filter = ("state", "host")
+    list_select_related = ("host",)
     search_fields = ("name",)
     readonly_fields = (
         *("state", "docker_id", "workspace_mode", "disk_mode", "found"),

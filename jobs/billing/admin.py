@@ -45,6 +45,12 @@ class MembershipInline(TabularInline):
     extra = 0
     autocomplete_fields = ["user"]
 
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """The model leaves it without help text."""
+        return super().formfield_for_foreignkey(
+            db_field, request, **{**options, "help_text": "Who submits and reads the account's jobs."}
+        )
+
 
 @admin.register(Account)
 class AccountAdmin(ModelAdmin):
@@ -164,8 +170,7 @@ class AuthTokenAdmin(ReadOnlyAdmin):
     @admin.action(description="Revoke selected tokens", permissions=["delete"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AuthToken]) -> None:
         """Whoever uses them is refused from now on."""
-        for token in queryset:
-            self.log_deletion(request, token, str(token))
+        self.log_deletions(request, queryset)
         count, _ = queryset.delete()
         messages.success(request, f"{count} tokens revoked.")
 
