@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from decimal import ROUND_UP, Decimal
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -41,6 +42,9 @@ class ProviderAccountForm(EditedForm):
         widget=UnfoldAdminPasswordToggleWidget(render_value=False, attrs={"autocomplete": "new-password"}),
         help_text="Stored sealed and never shown. Empty = unchanged.",
     )
+
+    class Meta:
+        help_texts = {"kind": "Whose API it speaks; the key belongs to an account there."}
 
     def clean(self) -> dict[str, Any]:
         """A key goes only where it was entered for: a new address needs it again."""
@@ -98,7 +102,7 @@ class ProviderAccountAdmin(EditedAdmin):
             return DASH
         if not hasattr(account, "periods"):
             give_figures([account])
-        told = account.periods[number]
+        told = account.periods[number]  # type: ignore[attr-defined]
         words = (
             f"{dollars(told.committed)} of {plain(told.cap)} committed, {dollars(told.spent)} spent at most"
         )
@@ -164,7 +168,7 @@ class PodAdmin(ReadOnlyAdmin):
         ("Asked", {"fields": ["requested_by", "lifetime_hours", "wanted", "public_id"]}),
         ("History", {"fields": ["history"]}),
     ]
-    readonly_fields = [name for _, part in fieldsets for name in part["fields"]]
+    readonly_fields: list[Any] = flatten_fieldsets(cast(Any, fieldsets))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
         """With the database's clock, by which costs are told."""

@@ -58,7 +58,7 @@ class EnvironmentForm(EditedForm):
 class EnvironmentFilter(admin.RelatedFieldListFilter):
     """For lists of what belongs to environments: reads their engines, which name them, with them."""
 
-    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[tuple[Any, str]]:
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
         """As Django's, in one statement."""
         rows = Environment.objects.select_related("engine").order_by("engine__name", "slug")
         return [(row.pk, str(row)) for row in rows]

@@ -124,7 +124,7 @@ class DeviceAdmin(EditedAdmin):
         """healthy or unhealthy."""
         return device.health
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[Any, ...]:
         """A device is known by its uuid and stays on its host."""
         return (*self.readonly_fields, "host", "uuid") if obj else self.readonly_fields
 

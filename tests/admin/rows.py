@@ -56,7 +56,7 @@ def make_jobs(number: int, user: Any) -> Attempt:
         site.engine, "gpu", cpu="4-5", ram_mib=1024, disk_mib=1000, devices={"gpu": [gpu]}, prices={"gpu": 3}
     )
     Worker.objects.create(engine=site.engine, hostname=f"host{number}", pid=number + 1)
-    wanted = {"environment": f"e{number}/main", "max_duration": 60}
+    wanted: dict[str, Any] = {"environment": f"e{number}/main", "max_duration": 60}
     failed = take(submit(user, labels={"a": "b"}, **wanted), *RUN, "collecting")
     append_log(failed, "stdout", 0, b"hello")
     files = [StoredFile("out.txt", 3, "0" * 64)]
@@ -67,7 +67,7 @@ def make_jobs(number: int, user: Any) -> Attempt:
         Outcome("exit_nonzero", exit_code=3, run_seconds=2.0, artifacts=files, usage=usage),
     )
     submit(user, **wanted)
-    gpu_job = {"environment": f"e{number}/gpu", "resources": {"gpu": 1}}
+    gpu_job: dict[str, Any] = {"environment": f"e{number}/gpu", "resources": {"gpu": 1}}
     return take(submit(user, **{**wanted, **gpu_job}), *RUN)
 
 
