@@ -106,6 +106,8 @@ def test_every_dialog_explains_its_fields(operator):
     for model, page in admin.site._registry.items():
         row: Any = model._default_manager.first()
         for name in getattr(page, "actions_detail", ()):
+            if not hasattr(getattr(page, name), "dialog"):
+                continue  # a link, not a question
             address = reverse(f"admin:{name_of(model)}_{name}", args=[row.pk])
             answer = operator.get(address)
             assert answer.status_code == 200, address
