@@ -6,6 +6,7 @@ from typing import Any
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 
 from compute_site.schedule import BEAT_SCHEDULE, SITE_QUEUE
 
@@ -98,7 +99,7 @@ WSGI_APPLICATION = "compute_site.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [],
+        "DIRS": [BASE_DIR / "compute_site" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -118,6 +119,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "compute_site" / "static"]
 STATIC_ROOT = env.str("STATIC_ROOT", default=None)  # only for a web server that serves them itself
 WHITENOISE_USE_FINDERS = True  # no collectstatic step
 WHITENOISE_AUTOREFRESH = DEBUG
@@ -205,7 +207,14 @@ SPECTACULAR_SETTINGS = {
         "ProviderKind": "providers.models.ProviderKind",
     },
 }
-UNFOLD = {"SITE_TITLE": "Compute Site", "SITE_HEADER": "Compute Site", "SHOW_HISTORY": True}
+UNFOLD = {
+    "SITE_TITLE": "Compute Site",
+    "SITE_HEADER": "Compute Site",
+    "SHOW_HISTORY": True,
+    "DASHBOARD_CALLBACK": "compute_site.overview_page.dashboard",
+    "SIDEBAR": {"navigation": "compute_site.navigation.navigation"},
+    "STYLES": [lambda request: static("compute_site/admin.css")],
+}
 
 # Behind TLS set SECURE=true (cookies, redirect, HSTS); plain HTTP on loopback is for development.
 SECURE = env.bool("SECURE", default=False)

@@ -9,9 +9,11 @@ from django.urls import include, path
 from django.views import defaults
 
 from compute_site.core.api import database_down_page, problem_page
+from compute_site.overview_page import overview
 from jobs.api.health import healthz, readyz
 
 urlpatterns = [
+    path("admin/overview/", overview, name="overview"),
     path("admin/", admin.site.urls),
     path("api/v1/providers/", include("providers.api.urls")),
     path("api/v1/", include("jobs.api.urls")),

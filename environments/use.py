@@ -142,16 +142,16 @@ class Place:
 
 
 CORES_SQL = """
-SELECT c.index::text, ARRAY_REMOVE(ARRAY[g.name || '/' || e.slug], NULL), r.holder, true
+SELECT c.host_id, c.index::text, ARRAY_REMOVE(ARRAY[g.name || '/' || e.slug], NULL), r.holder, true
   FROM environments_core c
   LEFT JOIN environments_environment e ON e.id = c.environment_id
   LEFT JOIN environments_engine g ON g.id = e.engine_id
   LEFT JOIN environments_reservedcore x ON x.core_id = c.id AND x.released_at IS NULL
   LEFT JOIN environments_reservation r ON r.id = x.reservation_id
- WHERE c.host_id = %s ORDER BY c.index
+ WHERE c.host_id = ANY(%s) ORDER BY c.host_id, c.index
 """
 DEVICES_SQL = """
-SELECT d.uuid,
+SELECT d.host_id, d.uuid,
        ARRAY(SELECT g.name || '/' || e.slug FROM environments_resourcedevice o
                JOIN environments_environment e ON e.id = o.environment_id
                JOIN environments_engine g ON g.id = e.engine_id
@@ -160,20 +160,32 @@ SELECT d.uuid,
   FROM environments_device d
   LEFT JOIN environments_reserveddevice x ON x.device_id = d.id AND x.released_at IS NULL
   LEFT JOIN environments_reservation r ON r.id = x.reservation_id
- WHERE d.host_id = %s ORDER BY d.id
+ WHERE d.host_id = ANY(%s) ORDER BY d.id
 """
 
 
 def core_map(host: Host) -> list[Place]:
     """Every core of the host in order, with the environment that has it and the attempt that holds it."""
-    return _places(CORES_SQL, host)
+    return core_maps([host.pk])[host.pk]
 
 
 def device_map(host: Host) -> list[Place]:
     """Every device of the host, with the environments that offer it and the attempt that holds it."""
-    return _places(DEVICES_SQL, host)
+    return device_maps([host.pk])[host.pk]
 
 
-def _places(statement: str, host: Host) -> list[Place]:
-    rows = all_rows(statement, [host.pk])
-    return [Place(name, tuple(offers), holder, healthy) for name, offers, holder, healthy in rows]
+def core_maps(host_ids: Collection[int]) -> dict[int, list[Place]]:
+    """The core maps of several hosts, by the host's key; one statement."""
+    return _places(CORES_SQL, host_ids)
+
+
+def device_maps(host_ids: Collection[int]) -> dict[int, list[Place]]:
+    """The device maps of several hosts, by the host's key; one statement."""
+    return _places(DEVICES_SQL, host_ids)
+
+
+def _places(statement: str, host_ids: Collection[int]) -> dict[int, list[Place]]:
+    found: dict[int, list[Place]] = {key: [] for key in host_ids}
+    for host_id, name, offers, holder, healthy in all_rows(statement, [list(host_ids)]):
+        found[host_id].append(Place(name, tuple(offers), holder, healthy))
+    return found

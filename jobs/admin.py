@@ -1,16 +1,19 @@
 """Jobs for the operator: to look at, and to cancel."""
 
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import URLPattern, path, reverse
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
-from compute_site.core.admin import ReadOnlyAdmin
+from compute_site.core.admin import ReadOnlyAdmin, perform
+from compute_site.core.showing import DASH, ago, pairs, pill, when
+from environments.admin.environment import EnvironmentFilter
 from jobs import admin_pages as pages
 from jobs.cancellation import cancel
 from jobs.models import FINAL, Job, JobStatus, Stream
@@ -33,8 +36,11 @@ COLOURS = {
 class JobAdmin(ReadOnlyAdmin):
     """Read-only; cancelling goes through the same function as the API."""
 
-    list_display = ["name", "state", "environment", "account", "tier", "reason", "age", "ran", "cost"]
-    list_filter = ["status", "tier", "end_reason", "environment"]
+    list_display = [
+        *("name", "state", "environment", "account", "tier", "reason"),
+        *(when("created_at", "age"), "ran", "cost"),
+    ]
+    list_filter = ["status", "tier", "end_reason", ("environment", EnvironmentFilter)]
     list_filter_submit = True
     search_fields = ["public_id", "account__name"]
     search_help_text = (
@@ -46,12 +52,12 @@ class JobAdmin(ReadOnlyAdmin):
     actions_detail = ["cancel_job"]
     fieldsets = [
         (None, {"fields": ["public_id", "standing", "pending", "reason", "end_detail", "exit_code", "ran", "cost"]}),
-        ("Asked", {"fields": ["account", "submitted_by", "environment", "tier", "resources", "max_duration", "labels"]}),
+        ("Asked and used", {"fields": ["account", "submitted_by", "environment", "tier", "resources", "max_duration", "label_rows"]}),
         ("Timeline", {"fields": ["timeline"]}),
         ("Attempts", {"fields": ["attempts_table"]}),
         ("Log", {"fields": ["stdout", "stderr"]}),
-        ("Outputs", {"fields": ["outputs", "result", "usage", "manifest_sha256", "storage_expires_at", "storage_purged_at"]}),
-        ("Spec and terms", {"fields": ["spec", "terms", "image_id"]}),
+        ("Outputs", {"fields": ["outputs", "result_rows", "usage_rows", "manifest_sha256", "expires", "purged"]}),
+        ("Spec and terms", {"fields": ["spec_rows", "terms_rows", "image_id"], "classes": ["collapse"]}),
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
@@ -70,19 +76,17 @@ class JobAdmin(ReadOnlyAdmin):
 
     @display(description="state")
     def standing(self, job: Job) -> str:
-        return f"{job.status}, {job.phase}" if job.phase else job.status
+        return pill(COLOURS, self.state(job))
 
     @display(description="why", ordering="end_reason")
     def reason(self, job: Job) -> str:
-        return job.end_reason or ("cancel requested" if job.cancel_requested_at else pages.DASH)
-
-    @display(description="age", ordering="created_at")
-    def age(self, job: Job) -> str:
-        return pages.ago(job.created_at)
+        if job.end_reason or not job.cancel_requested_at:
+            return pages.reason_words(job.end_reason)
+        return "cancel requested"
 
     @display(description="ran", ordering="run_seconds")
     def ran(self, job: Job) -> str:
-        return pages.DASH if job.run_seconds is None else f"{job.run_seconds:.1f} s"
+        return DASH if job.run_seconds is None else f"{job.run_seconds:.2f}\N{NO-BREAK SPACE}s"
 
     @display(description="cost")
     def cost(self, job: Job) -> str:
@@ -90,7 +94,7 @@ class JobAdmin(ReadOnlyAdmin):
 
     @display(description="waits for")
     def pending(self, job: Job) -> str:
-        return pending_reason(job) or pages.DASH
+        return pending_reason(job) or DASH
 
     @display(description="resources")
     def resources(self, job: Job) -> str:
@@ -108,17 +112,61 @@ class JobAdmin(ReadOnlyAdmin):
     def outputs(self, job: Job) -> str:
         return pages.outputs(job)
 
+    @display(description="labels")
+    def label_rows(self, job: Job) -> str:
+        return pairs(job.labels)
+
+    @display(description="result")
+    def result_rows(self, job: Job) -> str:
+        return pairs(job.result)
+
+    @display(description="usage")
+    def usage_rows(self, job: Job) -> str:
+        return pairs(job.usage)
+
+    @display(description="spec, as asked")
+    def spec_rows(self, job: Job) -> str:
+        return pairs(job.spec)
+
+    @display(description="terms, as admitted")
+    def terms_rows(self, job: Job) -> str:
+        return pairs(job.terms)
+
+    @display(description="kept until")
+    def expires(self, job: Job) -> str:
+        return ago(job.storage_expires_at)
+
+    @display(description="removed")
+    def purged(self, job: Job) -> str:
+        return ago(job.storage_purged_at)
+
     @display(description="stdout, last attempt")
     def stdout(self, job: Job) -> str:
-        return self._tail(job, Stream.STDOUT)
+        return pages.log(job, Stream.STDOUT)
 
     @display(description="stderr, last attempt")
     def stderr(self, job: Job) -> str:
-        return self._tail(job, Stream.STDERR)
+        return pages.log(job, Stream.STDERR)
 
-    def _tail(self, job: Job, stream: Stream) -> str:
-        attempt = job.attempts.order_by("number").last()
-        return pages.log_tail(attempt, stream) if attempt else pages.DASH
+    def get_urls(self) -> list[URLPattern]:
+        """Besides the usual ones: the end of a log, and the job of an attempt that holds something."""
+        wrap = self.admin_site.admin_view
+        return [
+            path("of-attempt/<uuid:holder>/", wrap(self.of_attempt), name="jobs_job_of_attempt"),
+            path("<int:pk>/log/<str:stream>/", wrap(self.log), name="jobs_job_log"),
+            *super().get_urls(),
+        ]
+
+    def of_attempt(self, request: HttpRequest, holder: UUID) -> HttpResponse:
+        """To the page of the job whose attempt has this id."""
+        job = get_object_or_404(Job.objects.only("pk"), attempts__public_id=holder)
+        return redirect(reverse("admin:jobs_job_change", args=[job.pk]))
+
+    def log(self, request: HttpRequest, pk: int, stream: str) -> HttpResponse:
+        """The end of a stream as it is now."""
+        if not self.has_view_permission(request) or stream not in Stream.values:
+            raise Http404
+        return HttpResponse(pages.log(get_object_or_404(Job, pk=pk), Stream(stream)))
 
     @admin.action(description="Cancel selected jobs", permissions=["cancel"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
@@ -129,7 +177,7 @@ class JobAdmin(ReadOnlyAdmin):
         messages.success(request, f"{len(jobs)} jobs cancelled or asked to stop.")
 
     @action(
-        description="Cancel",
+        description="Cancel job",
         permissions=["cancel"],
         dialog={
             "title": "Cancel this job?",
@@ -140,9 +188,14 @@ class JobAdmin(ReadOnlyAdmin):
     )
     def cancel_job(self, request: HttpRequest, form: BaseDialogForm, object_id: int) -> HttpResponse:
         """The same for one job."""
-        job = cancel(Job.objects.get(pk=object_id), request.user.get_username(), operator=True)
-        messages.success(request, f"Job {job.short_id} is {job.status}.")
-        return redirect(reverse("admin:jobs_job_change", args=[object_id]))
+        by = request.user.get_username()
+        return perform(
+            self,
+            request,
+            object_id,
+            lambda job: cancel(job, by, operator=True),
+            "cancelled, or asked to stop",
+        )
 
     def has_cancel_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("jobs.change_job")

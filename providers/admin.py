@@ -1,23 +1,27 @@
 """Accounts, pods and orphans for the operator. A key goes in and never comes out."""
 
-from typing import Any
+from collections.abc import Iterable
+from decimal import ROUND_UP, Decimal
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import flatten_fieldsets
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html_join
+from django.utils.html import format_html
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminPasswordToggleWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, ReadOnlyAdmin, perform
-from compute_site.core.db import database_now
-from providers.budgets import committed, cost_so_far, periods, plain, spent
+from compute_site.core.db import ClockTimestamp, database_now
+from compute_site.core.showing import DASH, ago, pairs, pill, table, when
+from environments.admin.pictures import bar
+from providers.budgets import cost_so_far, figures, hourly_rate, plain
 from providers.ending import ask_end
 from providers.models import FINAL, Orphan, Pod, PodStatus, ProviderAccount
 
-DASH = "—"
 COLOURS = {
     PodStatus.INTENT: "info",
     PodStatus.REQUESTED: "info",
@@ -39,6 +43,9 @@ class ProviderAccountForm(EditedForm):
         help_text="Stored sealed and never shown. Empty = unchanged.",
     )
 
+    class Meta:
+        help_texts = {"kind": "Whose API it speaks; the key belongs to an account there."}
+
     def clean(self) -> dict[str, Any]:
         """A key goes only where it was entered for: a new address needs it again."""
         cleaned = super().clean()
@@ -53,13 +60,19 @@ class ProviderAccountAdmin(EditedAdmin):
     """Accounts at providers and their budgets."""
 
     form = ProviderAccountForm
-    list_display = ["name", "kind", "enabled", "with_key", "today", "this_month", "max_pods", "trouble"]
+    list_display = ["name", "kind", "enabled", "with_key", "today", "this_month", "max_pods", "trouble_told"]
     search_fields = ["name"]
-    readonly_fields = ["with_key", "today", "this_month", "listed_at", "trouble"]
+    readonly_fields = [
+        "with_key",
+        "today",
+        "this_month",
+        when("listed_at", "last good listing"),
+        "trouble_told",
+    ]
     fieldsets = [
         (None, {"fields": ["name", "kind", "base_url", "key", "with_key", "enabled", "seen_version"]}),
         ("Budget", {"fields": ["daily_cap", "monthly_cap", "max_pods", "accepts_no_provider_clock"]}),
-        ("Now", {"fields": ["today", "this_month", "listed_at", "trouble"]}),
+        ("Now", {"fields": readonly_fields[1:]}),
     ]
 
     def save_model(self, request: HttpRequest, obj: ProviderAccount, form: Any, change: bool) -> None:
@@ -72,6 +85,10 @@ class ProviderAccountAdmin(EditedAdmin):
     def with_key(self, account: ProviderAccount) -> bool:
         return account.has_key
 
+    @display(description="trouble", ordering="trouble")
+    def trouble_told(self, account: ProviderAccount) -> str:
+        return account.trouble or "none"
+
     @display(description="today (USD)")
     def today(self, account: ProviderAccount) -> str:
         return self._period(account, 0)
@@ -83,38 +100,87 @@ class ProviderAccountAdmin(EditedAdmin):
     def _period(self, account: ProviderAccount, number: int) -> str:
         if account.pk is None:
             return DASH
-        now = database_now()
-        _, start, cap = periods(account, now)[number]
-        taken, cost = committed(account, start, now), spent(account, start, now)
-        return f"{plain(taken)} of {plain(cap)} committed, at most {plain(cost)} spent"
+        if not hasattr(account, "periods"):
+            give_figures([account])
+        told = account.periods[number]  # type: ignore[attr-defined]
+        words = (
+            f"{dollars(told.committed)} of {plain(told.cap)} committed, {dollars(told.spent)} spent at most"
+        )
+        return bar(float(told.committed), float(told.cap), words)
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The rows of one page, with the figures of all of them."""
+        page = super().get_changelist_instance(request)
+        give_figures(page.result_list)
+        return page
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """An account with pods is switched off, not deleted: the rows are what finds its pods again."""
         return super().has_delete_permission(request, obj) and not (obj and obj.pods.exists())
 
 
+class TerminateForm(BaseDialogForm):
+    """Says what the pod cost so far, and what it would cost until its deadline."""
+
+    def render_before_template(self) -> str:
+        """Unfold's place above the buttons."""
+        pod = Pod.objects.filter(pk=self.object_id).first()
+        if pod is None:
+            return ""
+        return format_html(
+            "<p><b>{}</b> cost at most {} USD so far; each further hour costs at most {} USD.</p>",
+            pod.name,
+            dollars(cost_so_far(pod, database_now())),
+            plain(hourly_rate(pod)),
+        )
+
+
 @admin.register(Pod)
 class PodAdmin(ReadOnlyAdmin):
     """Rented machines; read-only but for their end."""
 
-    list_display = ["name", "state", "account", "gpus", "price", "cost", "deadline", "alarm_at", "end_reason"]
+    list_display = [
+        *("name", "state", "account", "gpus", "price", "cost", when("deadline")),
+        *(when("alarm_at", "will not die since"), "ended_by"),
+    ]
     list_filter = ["status", "account", "end_reason"]
     list_filter_submit = True
     list_select_related = ["account"]
     search_fields = ["name", "public_id", "provider_id"]
     actions = ["terminate_pods"]
     actions_detail = ["terminate_pod"]
-    fields = [
-        *("public_id", "name", "account", "status", "told", "end_reason", "last_error", "provider_id"),
-        *("gpus", "price_cap", "price", "lifetime_hours", "committed_cost", "cost", "created_at"),
-        *("requested_at", "running_at", "deadline", "seen_at", "absent_answers", "end_asked_at"),
-        *("terminate_calls", "terminate_after", "alarm_at", "finished_at", "history"),
+    fieldsets = [
+        (
+            None,
+            {"fields": ["name", "standing", "account", "gpus", "price", "cost", "most", when("deadline")]},
+        ),
+        (
+            "End",
+            {
+                "fields": [
+                    *("ended_by", when("end_asked_at", "end asked"), "terminate_calls"),
+                    *(when("terminate_after", "next try"), when("alarm_at", "will not die since")),
+                    *(when("finished_at"), "absent_answers"),
+                ]
+            },
+        ),
+        ("At the provider", {"fields": ["provider_id", "told", when("seen_at", "last seen"), "error"]}),
+        ("Asked", {"fields": ["requested_by", "lifetime_hours", "wanted", "public_id"]}),
+        ("History", {"fields": ["history"]}),
     ]
-    readonly_fields = fields
+    readonly_fields: list[Any] = flatten_fieldsets(cast(Any, fieldsets))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Pod]:
+        """With the database's clock, by which costs are told."""
+        return super().get_queryset(request).select_related("account").annotate(clock=ClockTimestamp())
 
     @display(description="state", ordering="status", label=COLOURS)
     def state(self, pod: Pod) -> tuple[str, str]:
         return pod.status, f"{pod.status} · will not die" if pod.alarm_at and not pod.is_final else pod.status
+
+    @display(description="state")
+    def standing(self, pod: Pod) -> str:
+        return pill(COLOURS, self.state(pod))
 
     @display(description="GPUs")
     def gpus(self, pod: Pod) -> str:
@@ -127,15 +193,30 @@ class PodAdmin(ReadOnlyAdmin):
 
     @display(description="USD at most so far")
     def cost(self, pod: Pod) -> str:
-        return plain(cost_so_far(pod, database_now()))
+        return dollars(cost_so_far(pod, pod.clock))  # type: ignore[attr-defined]
+
+    @display(description="USD at most until its deadline")
+    def most(self, pod: Pod) -> str:
+        return f"{plain(pod.committed_cost)} ({plain(pod.price_cap)} per GPU and hour)"
+
+    @display(description="end reason", ordering="end_reason")
+    def ended_by(self, pod: Pod) -> str:
+        return pod.end_reason.replace("_", " ") or DASH
+
+    @display(description="last error")
+    def error(self, pod: Pod) -> str:
+        return pod.last_error or DASH
+
+    @display(description="what was asked")
+    def wanted(self, pod: Pod) -> str:
+        return pairs(pod.spec)
 
     @display(description="history")
     def history(self, pod: Pod) -> str:
         rows = (
-            (event.created_at.isoformat(" ", "seconds"), event.kind, event.message)
-            for event in pod.events.all()
+            (ago(event.created_at), event.kind.replace("_", " "), event.message) for event in pod.events.all()
         )
-        return format_html_join("", "<div>{} · {} · {}</div>", rows) or DASH
+        return table(["when", "what", ""], rows)
 
     @admin.action(description="Terminate selected pods", permissions=["end"])
     def terminate_pods(self, request: HttpRequest, queryset: QuerySet[Pod]) -> None:
@@ -143,7 +224,11 @@ class PodAdmin(ReadOnlyAdmin):
         pods = list(queryset.exclude(status__in=FINAL))
         for pod in pods:
             ask_end(pod, "operator")
-        messages.success(request, f"{len(pods)} pods are being ended.")
+        now = database_now()
+        cost = sum((cost_so_far(pod, now) for pod in pods), Decimal(0))
+        messages.success(
+            request, f"{len(pods)} pods are being ended; they cost at most {dollars(cost)} USD so far."
+        )
 
     @action(
         description="Terminate",
@@ -151,7 +236,7 @@ class PodAdmin(ReadOnlyAdmin):
         dialog={
             "title": "Terminate this pod?",
             "description": "Whatever runs on it is lost. It is pursued until the provider's listing lacks it.",
-            "form_class": BaseDialogForm,
+            "form_class": TerminateForm,
             "form_submit_text": "Terminate the pod",
         },
     )
@@ -168,13 +253,30 @@ class OrphanAdmin(ReadOnlyAdmin):
     """Pods of ours that no row knows; they are ended by themselves."""
 
     list_display = [
-        "name",
-        "account",
-        "provider_id",
-        "price_per_hour",
-        "first_seen_at",
-        "terminate_calls",
-        "gone_at",
+        *("name", "account", "provider_id", "price", when("first_seen_at", "first seen"), "terminate_calls"),
+        when("gone_at", "gone"),
     ]
     list_select_related = ["account"]
-    fields = [*list_display, "absent_answers", "last_error"]
+    fields = [*list_display, "absent_answers", "error"]
+    readonly_fields = fields
+
+    @display(description="USD per hour", ordering="price_per_hour")
+    def price(self, orphan: Orphan) -> str:
+        return DASH if orphan.price_per_hour is None else plain(orphan.price_per_hour)
+
+    @display(description="last error")
+    def error(self, orphan: Orphan) -> str:
+        return orphan.last_error or DASH
+
+
+def dollars(amount: Decimal) -> str:
+    """USD to the cent, rounded up: a cost is never told too low."""
+    return f"{amount.quantize(Decimal('0.01'), rounding=ROUND_UP)}"
+
+
+def give_figures(accounts: Iterable[ProviderAccount]) -> None:
+    """Give each account its `periods`: today's and this month's figures."""
+    rows = list(accounts)
+    found = figures(rows, database_now())
+    for account in rows:
+        account.periods = found[account.pk]  # type: ignore[attr-defined]

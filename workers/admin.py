@@ -1,13 +1,22 @@
-"""Workers for the operator: to look at. The rows belong to the running processes."""
+"""Workers for the operator: to look at, and to drain. The rows belong to the running processes."""
+
+from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest
-from unfold.decorators import display
+from django.http import HttpRequest, HttpResponse
+from unfold.decorators import action, display
+from unfold.forms import BaseDialogForm
 
-from compute_site.core.admin import ReadOnlyAdmin
-from compute_site.core.db import database_now
+from compute_site.core.admin import ReadOnlyAdmin, perform
+from compute_site.core.showing import DASH, ago, link, pill, table, when
+from environments.editing import activate_engine, drain_engine
+from environments.models import EngineState
+from jobs.models import Attempt
 from workers.models import Worker, WorkerStatus
+
+SHOWN = 50  # attempts on a worker's page
 
 # An old row of a worker that was replaced is history, not an alarm.
 COLOURS = {
@@ -20,22 +29,24 @@ COLOURS = {
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin):
-    """Read-only list and detail."""
+    """Read-only list and detail. A worker takes what its engine may start, so draining is the engine's."""
 
-    list_display = ["name", "state", "engine", "hostname", "pid", "silent_for", "steps", "started_at"]
+    list_display = ["name", "state", "engine", "hostname", "pid", "silent_for", "steps", when("started_at")]
     list_filter = ["status", "engine"]
     list_filter_submit = True
     list_select_related = ["engine", "superseded_by"]
     search_fields = ["public_id", "hostname"]
     fields = [
-        *("public_id", "status", "engine", "hostname", "pid", "started_at", "heartbeat_at", "silent_for"),
-        *("ended_at", "superseded_by"),
+        *("public_id", "standing", "engine", "hostname", "pid", when("started_at"), "silent_for"),
+        *(when("ended_at"), "superseded_by", "on_hand"),
     ]
     readonly_fields = fields
+    actions_detail = ["drain", "resume"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         live = Q(engine__attempts__cleaned_at__isnull=True)
-        return super().get_queryset(request).annotate(on_hand=Count("engine__attempts", filter=live))
+        rows = super().get_queryset(request).select_related("engine")
+        return rows.annotate(attempts_live=Count("engine__attempts", filter=live))
 
     @display(description="worker", ordering="pk")
     def name(self, worker: Worker) -> str:
@@ -43,15 +54,72 @@ class WorkerAdmin(ReadOnlyAdmin):
 
     @display(description="state", ordering="status", label=COLOURS)
     def state(self, worker: Worker) -> tuple[str, str]:
-        superseded = worker.superseded_by_id and f"{worker.status} · replaced"
-        return worker.status, superseded or worker.status
+        if worker.superseded_by_id:
+            return worker.status, f"{worker.status} · replaced"
+        held = worker.ended_at is None and worker.engine.state != EngineState.ACTIVE
+        return worker.status, f"{worker.status} · engine {worker.engine.state}" if held else worker.status
+
+    @display(description="state")
+    def standing(self, worker: Worker) -> str:
+        return pill(COLOURS, self.state(worker))
 
     @display(description="last heartbeat", ordering="heartbeat_at")
     def silent_for(self, worker: Worker) -> str:
-        if worker.ended_at is not None:
-            return "—"
-        return f"{max(0, int((database_now() - worker.heartbeat_at).total_seconds()))} s ago"
+        return ago(worker.heartbeat_at)
 
     @display(description="attempts on hand")
     def steps(self, worker: Worker) -> str:
-        return str(worker.on_hand) if worker.ended_at is None else "—"  # type: ignore[attr-defined]
+        return str(worker.attempts_live) if worker.ended_at is None else DASH  # type: ignore[attr-defined]
+
+    @display(description="attempts on hand")
+    def on_hand(self, worker: Worker) -> str:
+        if worker.ended_at is not None:
+            return DASH
+        rows = Attempt.objects.filter(engine=worker.engine_id, cleaned_at__isnull=True)
+        return table(
+            ["job", "attempt", "state", "since", "left over"],
+            (
+                (link(row.job), row.number, row.status, ago(row.created_at), row.leftover or DASH)
+                for row in rows.select_related("job")[:SHOWN]
+            ),
+        )
+
+    @action(
+        description="Drain",
+        permissions=["steer"],
+        dialog={
+            "title": "Drain this worker?",
+            "description": "Its engine starts nothing new from now on; what runs goes on to its end.",
+            "form_class": BaseDialogForm,
+            "form_submit_text": "Drain",
+        },
+    )
+    def drain(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """The engine: active → draining."""
+        return perform(self, request, object_id, lambda worker: drain_engine(_live(worker).engine), "drains")
+
+    @action(
+        description="Resume",
+        permissions=["steer"],
+        dialog={
+            "title": "Resume this worker?",
+            "description": "Its engine starts jobs again. Every environment on it is checked first.",
+            "form_class": BaseDialogForm,
+            "form_submit_text": "Resume",
+        },
+    )
+    def resume(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+        """The engine: → active."""
+        return perform(
+            self, request, object_id, lambda worker: activate_engine(_live(worker).engine), "takes jobs again"
+        )
+
+    def has_steer_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """It is an edit of the engine."""
+        return request.user.has_perm("environments.change_engine")
+
+
+def _live(worker: Worker) -> Worker:
+    if worker.ended_at is not None:
+        raise ValidationError("This worker has ended; look for the one that replaced it, or at its engine.")
+    return worker

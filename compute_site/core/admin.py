@@ -183,6 +183,15 @@ def perform(
         else:
             admin.log_change(request, obj, done)
             messages.success(request, f"{obj}: {done}")
+    return _go(request, page)
+
+
+def to_list(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """Back to the list, after an action whose object is gone."""
+    return _go(request, reverse(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_changelist"))
+
+
+def _go(request: HttpRequest, page: str) -> HttpResponse:
     if request.headers.get("HX-Request"):
         return HttpResponse(headers={"HX-Redirect": page})
     return redirect(page)

@@ -6,23 +6,31 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
-from unfold.decorators import action
+from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
 from environments.admin.import_page import export_file, import_page
-from environments.admin.pictures import cores_picture, devices_picture
-from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline
+from environments.admin.pictures import cores_picture, devices_picture, use_bars
+from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline, plain
 from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores, parse_cores
-from environments.models import Environment, PriceList, Resource
+from environments.models import Environment, EnvironmentState, PriceList, Resource
 from environments.permissions import may_export, may_import
 from environments.rules import check_environment, size_warnings, totals_above, warnings
 from environments.use import free_amounts
 
+STATES = {
+    EnvironmentState.ACTIVE: "success",
+    EnvironmentState.DRAINING: "info",
+    EnvironmentState.RETIRED: "default",
+}
+NO_HOST = ("its jobs run on the fleet: no cores of ours", "shown after the first save")
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
 
 
@@ -47,15 +55,24 @@ class EnvironmentForm(EditedForm):
         return format_cores(parse_cores(self.cleaned_data["cores"]))
 
 
+class EnvironmentFilter(admin.RelatedFieldListFilter):
+    """For lists of what belongs to environments: reads their engines, which name them, with them."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
+        """As Django's, in one statement."""
+        rows = Environment.objects.select_related("engine").order_by("engine__name", "slug")
+        return [(row.pk, str(row)) for row in rows]
+
+
 @admin.register(Environment)
 class EnvironmentAdmin(EditedAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""
 
     form = EnvironmentForm
     inlines = (ResourceInline, FreeTierInline, PriceListInline, AccessRuleInline)
-    list_display = ("slug", "engine", "state", "offered", "max_jobs", "enable_network")
+    list_display = ("slug", "engine", "standing", "use", "prices")
     list_filter = ("state", "engine")
-    list_select_related = ("engine",)
+    list_select_related = ("engine", "free_tier")
     search_fields = ("slug", "description")
     readonly_fields = ("state", "core_picture", "device_picture")
     actions_list = ("import_configuration", "export_configuration")
@@ -74,23 +91,51 @@ class EnvironmentAdmin(EditedAdmin):
         ),
     )
 
-    @admin.display(description="offers")
-    def offered(self, environment: Environment) -> str:
-        """Totals by resource, never more than the host has."""
-        uses = free_amounts([environment])[environment.pk]
-        return ", ".join(f"{use.offered} {slug}" for slug, use in uses.items())
+    @display(description="state", ordering="state", label=STATES)
+    def standing(self, environment: Environment) -> str:
+        """active, draining or retired."""
+        return environment.state
+
+    @admin.display(description="in use")
+    def use(self, environment: Environment) -> SafeString | str:
+        """A bar for each resource."""
+        return use_bars(environment.uses)  # type: ignore[attr-defined]
+
+    @admin.display(description="price per minute")
+    def prices(self, environment: Environment) -> SafeString:
+        """By currency; and whether there is a free tier."""
+        lines = [
+            f"{plain(price.per_minute)} {prices.currency} per {price.resource.slug}"
+            for prices in environment.price_lists.all()
+            for price in prices.prices.all()
+            if price.per_minute
+        ]
+        lines += ["free tier"] if hasattr(environment, "free_tier") else []
+        return format_html_join("", "<div>{}</div>", ((line,) for line in lines or ["nobody may use it"]))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Environment]:
+        """With the prices of a list's rows."""
+        return super().get_queryset(request).prefetch_related("price_lists__prices__resource")
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The rows of one page, with what is in use of all of them."""
+        page = super().get_changelist_instance(request)
+        uses = free_amounts(page.result_list)
+        for environment in page.result_list:
+            environment.uses = list(uses[environment.pk].values())
+        return page
 
     @admin.display(description="who has which core")
     def core_picture(self, environment: Environment) -> SafeString | str:
         """The cores of the host."""
         host = environment.engine.host if environment.pk else None
-        return cores_picture(host) if host else "shown after the first save"
+        return cores_picture(host) if host else NO_HOST[environment.pk is None]
 
     @admin.display(description="who has which device")
     def device_picture(self, environment: Environment) -> SafeString | str:
         """The devices of the host."""
         host = environment.engine.host if environment.pk else None
-        return devices_picture(host) if host else "shown after the first save"
+        return devices_picture(host) if host else NO_HOST[environment.pk is None]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """An environment stays on its engine."""

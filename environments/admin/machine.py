@@ -1,6 +1,5 @@
 """Hosts, devices and engines."""
 
-import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,19 +9,22 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action
+from unfold.decorators import action, display
 
 from compute_site.core.admin import EditedAdmin, perform
+from compute_site.core.showing import mib, pairs, when
 from environments import editing
 from environments.admin.import_page import export_file
-from environments.admin.pictures import cores_picture, devices_picture
+from environments.admin.pictures import cores_picture, devices_picture, legend
 from environments.detection import record_cores
-from environments.models import Device, Engine, EngineKind, Host
+from environments.models import Device, DeviceHealth, Engine, EngineKind, EngineState, Host
 from environments.permissions import may_export, may_import
 from environments.reservations import lock_host
 from environments.rules import check_host, host_environments, totals_above
 
 IMPORT_PAGE = "admin:environments_environment_import_configuration"
+
+STATES = {EngineState.ACTIVE: "success", EngineState.DRAINING: "info", EngineState.DISABLED: "default"}
 
 
 @admin.register(Host)
@@ -30,30 +32,35 @@ class HostAdmin(EditedAdmin):
     """Machines. Sizes are detected, or entered by hand where detection cannot see them."""
 
     list_display = (
-        "name",
-        "architecture",
-        "cpu_count",
-        "memory_mib",
-        "disk_mib",
-        "detected_at",
-        "declared_gone_at",
+        *("name", "architecture", "cpu_count", "memory", "disk"),
+        *(when("detected_at"), when("declared_gone_at", "declared gone")),
     )
     search_fields = ("name",)
-    readonly_fields = ("cores", "devices", "detected_at", "declared_gone_at")
+    readonly_fields = ("cores", "devices", when("detected_at"), when("declared_gone_at", "declared gone"))
     fieldsets = (
         (None, {"fields": ("name", "architecture", "operating_system", "seen_version")}),
         (
             "Size",
             {"fields": ("cpu_count", "memory_mib", "disk_mib", "reserve_memory_mib", "reserve_disk_mib")},
         ),
-        ("What is there", {"fields": ("cores", "devices", "detected_at", "declared_gone_at")}),
+        ("What is there", {"fields": readonly_fields}),
     )
     actions_detail = ("declare_gone",)
+
+    @admin.display(description="memory", ordering="memory_mib")
+    def memory(self, host: Host) -> str:
+        """In words."""
+        return mib(host.memory_mib)
+
+    @admin.display(description="disk", ordering="disk_mib")
+    def disk(self, host: Host) -> str:
+        """In words."""
+        return mib(host.disk_mib)
 
     @admin.display(description="cores")
     def cores(self, host: Host) -> SafeString | str:
         """Who has which core."""
-        return cores_picture(host) if host.pk else "shown after the first save"
+        return format_html("{}{}", cores_picture(host), legend()) if host.pk else "shown after the first save"
 
     @admin.display(description="devices")
     def devices(self, host: Host) -> SafeString | str:
@@ -94,25 +101,30 @@ class HostAdmin(EditedAdmin):
 class DeviceAdmin(EditedAdmin):
     """GPUs and other accelerators; detection makes those of NVIDIA, others are entered here."""
 
-    list_display = ("uuid", "host", "kind", "model", "memory_mib", "health", "seen_at")
-    readonly_fields = ("seen_at", "missing_since")
+    list_display = ("uuid", "host", "kind", "model", "memory", "condition", when("seen_at", "last seen"))
+    readonly_fields = (when("seen_at", "last seen"), when("missing_since"))
     list_filter = ("host", "health", "kind")
     search_fields = ("uuid", "model")
     fields = (
-        "host",
-        "uuid",
-        "kind",
-        "platform",
-        "model",
-        "memory_mib",
-        "driver_version",
-        "health",
-        "seen_at",
-        "missing_since",
-        "seen_version",
+        *("host", "uuid", "kind", "platform", "model", "memory_mib", "driver_version", "health"),
+        *(*readonly_fields, "seen_version"),
     )
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+    @admin.display(description="memory", ordering="memory_mib")
+    def memory(self, device: Device) -> str:
+        """In words."""
+        return mib(device.memory_mib)
+
+    @display(
+        description="health",
+        ordering="health",
+        label={DeviceHealth.HEALTHY: "success", DeviceHealth.UNHEALTHY: "danger"},
+    )
+    def condition(self, device: Device) -> str:
+        """healthy or unhealthy."""
+        return device.health
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[Any, ...]:
         """A device is known by its uuid and stays on its host."""
         return (*self.readonly_fields, "host", "uuid") if obj else self.readonly_fields
 
@@ -125,12 +137,17 @@ class DeviceAdmin(EditedAdmin):
 class EngineAdmin(EditedAdmin):
     """Docker endpoints. The state changes by the buttons, so that no form can overwrite it."""
 
-    list_display = ("name", "host", "kind", "state", "disk_mode", "worker_seen_at", "unreachable_since")
+    list_display = (
+        *("name", "host", "kind", "standing", "disk_mode", when("worker_seen_at", "worker last seen")),
+        when("unreachable_since", "unreachable since"),
+    )
     list_filter = ("state", "host")
+    list_select_related = ("host",)
     search_fields = ("name",)
     readonly_fields = (
         *("state", "docker_id", "workspace_mode", "disk_mode", "found"),
-        *("probed_at", "worker_seen_at", "unreachable_since"),
+        *(when("probed_at"), when("worker_seen_at", "worker last seen")),
+        when("unreachable_since", "unreachable since"),
     )
     fieldsets = (
         (None, {"fields": ("name", "host", "kind", "state", "seen_version")}),
@@ -141,10 +158,15 @@ class EngineAdmin(EditedAdmin):
     actions_list = ("import_configuration",)
     actions_detail = ("activate", "drain", "disable", "import_here", "export_here")
 
+    @display(description="state", ordering="state", label=STATES)
+    def standing(self, engine: Engine) -> str:
+        """active, draining or disabled."""
+        return engine.state
+
     @admin.display(description="last probe")
-    def found(self, engine: Engine) -> SafeString:
+    def found(self, engine: Engine) -> SafeString | str:
         """What the last probe found."""
-        return format_html("<pre>{}</pre>", json.dumps(engine.facts, indent=1, sort_keys=True))
+        return pairs(engine.facts)
 
     def lock_before_saving(self, obj: Engine) -> None:
         """An edit of an engine must not race with a reservation."""

@@ -1,54 +1,133 @@
-"""Who has which core and device, as small pictures that read as text too."""
+"""Small pictures that read as text too: who has which core and device, how full something is, how long phases took."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from compute_site.core.showing import mib
 from environments.cpuset import format_cores
-from environments.models import Host
-from environments.use import Place, core_map, device_map
+from environments.models import Host, ResourceKind
+from environments.use import Place, ResourceUse, core_map, device_map
 
-TILE = (
-    "display:inline-block;min-width:2.2em;margin:2px;padding:2px 6px;border-radius:4px;text-align:center;"
-    "border:1px solid currentColor;{}"
-)
-HELD, OFFERED, NOBODY = "background:#f59e0b;color:#111", "background:#3b82f6;color:#fff", "opacity:.55"
+NARROWEST = 1.5  # per cent: a part of a strip that can be seen
 
 
 def cores_picture(host: Host) -> SafeString:
-    """A tile for each core (orange held by a job, blue offered, pale nobody's), and the same in words."""
-    places = core_map(host)
+    """A tile for each core, the same in words, and what the colours mean."""
+    return cores_of(core_map(host))
+
+
+def cores_of(places: Sequence[Place]) -> SafeString:
+    """The same for a map that was read already."""
     owners: dict[str, list[int]] = defaultdict(list)
     for place in places:
         owners[", ".join(place.environments) or "nobody"].append(int(place.name))
     words = "; ".join(f"{owner}: {format_cores(cores)}" for owner, cores in owners.items())
-    return format_html("<div>{}</div><div>{}</div>", _tiles(places), words or "no cores yet: detect the host")
+    return format_html(
+        '<div class="cs-tiles">{}</div><div class="cs-note">{}</div>',
+        _tiles(places),
+        words or "no cores yet: detect the host",
+    )
 
 
 def devices_picture(host: Host) -> SafeString:
     """A tile for each device."""
-    return format_html("<div>{}</div>", _tiles(device_map(host)) or "none")
+    return devices_of(device_map(host))
 
 
-def _tiles(places: list[Place]) -> SafeString:
-    return format_html_join(
-        "",
-        '<span style="{}" title="{}">{}</span>',
-        ((TILE.format(_colour(place)), _title(place), place.name[-8:]) for place in places),
+def devices_of(places: Sequence[Place]) -> SafeString:
+    """The same for a map that was read already."""
+    return format_html('<div class="cs-tiles">{}</div>', _tiles(places) or "none")
+
+
+def legend() -> SafeString:
+    """What the colours of tiles mean."""
+    parts = (("held", "held by a job"), ("offered", "free"), ("nobody", "nobody's"), ("ill", "unhealthy"))
+    tiles = format_html_join(" ", '<span class="cs-tile cs-{}">&nbsp;</span> {}', parts)
+    return format_html('<div class="cs-note cs-legend">{}</div>', tiles)
+
+
+def _tiles(places: Iterable[Place]) -> SafeString:
+    return format_html_join("", "{}", ((_tile(place),) for place in places))
+
+
+def _tile(place: Place) -> SafeString:
+    words = [place.name, ", ".join(place.environments) or "nobody's"]
+    look = "offered" if place.environments else "nobody"
+    if not place.healthy:
+        words.append("unhealthy")
+        look = "ill"
+    if place.holder is None:
+        return format_html(
+            '<span class="cs-tile cs-{}" title="{}">{}</span>', look, " · ".join(words), place.name[-8:]
+        )
+    words.append(f"held by attempt {place.holder.hex[-8:]}")
+    return format_html(
+        '<a class="cs-tile cs-held" href="{}" title="{}">{}</a>',
+        reverse("admin:jobs_job_of_attempt", args=[place.holder]),
+        " · ".join(words),
+        place.name[-8:],
     )
 
 
-def _colour(place: Place) -> str:
-    if place.holder:
-        return HELD
-    return OFFERED if place.environments and place.healthy else NOBODY
+def bar(part: float, whole: float, text: str) -> SafeString:
+    """How much of `whole` is taken, with words beside it; full is orange."""
+    share = 0.0 if whole <= 0 else min(100.0, 100 * part / whole)
+    return format_html(
+        '<span class="cs-bar" title="{0} %"><span class="{1}" style="width:{0}%"></span></span>'
+        '<span class="cs-bar-text">{2}</span>',
+        f"{share:.0f}",
+        "cs-full" if share >= 99.5 else "cs-part",
+        text,
+    )
 
 
-def _title(place: Place) -> str:
-    words = [place.name, ", ".join(place.environments) or "nobody's"]
-    if place.holder:
-        words.append(f"held by attempt {str(place.holder)[-8:]}")
-    if not place.healthy:
-        words.append("unhealthy")
-    return " · ".join(words)
+def use_bars(uses: Iterable[ResourceUse]) -> SafeString:
+    """A bar for each resource of an environment: what jobs hold of what is offered."""
+    rows = ((use.slug, bar(use.used, use.offered, _use_text(use))) for use in uses)
+    return format_html(
+        '<div class="cs-bars">{}</div>', format_html_join("", '<span class="cs-name">{}</span>{}', rows)
+    )
+
+
+def _use_text(use: ResourceUse) -> str:
+    if use.kind in (ResourceKind.RAM, ResourceKind.DISK):
+        return f"{mib(use.used)} of {mib(use.offered)}"
+    return f"{use.used} of {use.offered}"
+
+
+def strip(parts: Sequence[tuple[str, float]]) -> SafeString | str:
+    """Phases side by side, as wide as they lasted: (name, seconds)."""
+    whole = sum(seconds for _, seconds in parts)
+    if whole <= 0:
+        return ""
+    cells = (
+        (name, f"{max(NARROWEST, 100 * seconds / whole):.1f}", f"{name}: {seconds:.2f} s", name)
+        for name, seconds in parts
+        if seconds > 0
+    )
+    return format_html(
+        '<div class="cs-strip">{}</div>',
+        format_html_join("", '<span class="cs-{}" style="flex:{}" title="{}">{}</span>', cells),
+    )
+
+
+def columns(bars: Sequence[tuple[str, int, int]]) -> SafeString:
+    """A column for each (title, good, bad): counts, bad ones on top in red, scaled to the highest."""
+    highest = max((good + bad for _, good, bad in bars), default=0) or 1
+    cells = (
+        (f"{title}: {good + bad}, {bad} failed", f"{100 * bad / highest:.1f}", f"{100 * good / highest:.1f}")
+        for title, good, bad in bars
+    )
+    return format_html(
+        '<div class="cs-columns">{}</div>',
+        format_html_join(
+            "",
+            '<span title="{}"><i class="cs-bad" style="height:{}%"></i>'
+            '<i class="cs-good" style="height:{}%"></i></span>',
+            cells,
+        ),
+    )

@@ -3,10 +3,17 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import display
 
 from compute_site.core.admin import ReadOnlyAdmin
+from compute_site.core.showing import DASH, mib, when
 from environments.cpuset import format_cores
-from environments.models import Reservation
+from environments.models import Reservation, ReservationStatus, ReservedAmount, ResourceKind
+
+NAMED = (ResourceKind.CPU, ResourceKind.DEVICE)  # told one by one, not as an amount
 
 
 @admin.register(Reservation)
@@ -14,16 +21,14 @@ class ReservationAdmin(ReadOnlyAdmin):
     """Who holds what, newest first."""
 
     list_display = (
-        "attempt",
-        "environment",
-        "tier",
-        "status",
-        "cores",
-        "amounts_held",
-        "uid",
-        "created_at",
-        "released_at",
+        *("attempt", "environment", "tier", "standing", "cores", "devices", "amounts_held"),
+        *(when("created_at", "since"), when("released_at")),
     )
+    fields = (
+        *("job", "environment", "host", "tier", "standing", "cores", "devices", "amounts_held", "uid"),
+        *(when("created_at", "since"), when("exited_at", "cores and memory released"), when("released_at")),
+    )
+    readonly_fields = fields
     list_filter = ("status", "tier", "host")
     ordering = ("-pk",)
     list_per_page = 50
@@ -32,12 +37,37 @@ class ReservationAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reservation]:
         """With everything a row shows, in a fixed number of statements."""
         rows = super().get_queryset(request).select_related("environment__engine", "host")
-        return rows.prefetch_related("reserved_cores__core", "amounts__resource")
+        return rows.prefetch_related("reserved_cores__core", "reserved_devices__device", "amounts__resource")
 
     @admin.display(description="attempt")
     def attempt(self, reservation: Reservation) -> str:
         """The last eight characters of the attempt's id."""
         return reservation.holder.hex[-8:]
+
+    @admin.display(description="job")
+    def job(self, reservation: Reservation) -> SafeString:
+        """A link to the job whose attempt holds it."""
+        page = reverse("admin:jobs_job_of_attempt", args=[reservation.holder])
+        return format_html('<a class="cs-link" href="{}">the job of {}</a>', page, self.attempt(reservation))
+
+    @display(
+        description="state",
+        ordering="status",
+        label={
+            ReservationStatus.HELD: "info",
+            ReservationStatus.REVOKED: "warning",
+            ReservationStatus.RELEASED: "default",
+        },
+    )
+    def standing(self, reservation: Reservation) -> str:
+        """held, revoked or released."""
+        return reservation.status
+
+    @admin.display(description="devices held")
+    def devices(self, reservation: Reservation) -> str:
+        """Devices that are held still, by the end of their uuid."""
+        live = [row.device.uuid[-8:] for row in reservation.reserved_devices.all() if row.released_at is None]
+        return ", ".join(live) or DASH
 
     @admin.display(description="cores held")
     def cores(self, reservation: Reservation) -> str:
@@ -46,11 +76,17 @@ class ReservationAdmin(ReadOnlyAdmin):
             format_cores(
                 row.core.index for row in reservation.reserved_cores.all() if row.released_at is None
             )
-            or "-"
+            or DASH
         )
 
     @admin.display(description="amounts held")
     def amounts_held(self, reservation: Reservation) -> str:
         """Amounts that are held still."""
         live = [row for row in reservation.amounts.all() if row.released_at is None]
-        return ", ".join(f"{row.amount} {row.resource.slug}" for row in live) or "-"
+        return ", ".join(_amount(row) for row in live if row.kind not in NAMED) or DASH
+
+
+def _amount(row: ReservedAmount) -> str:
+    if row.kind in (ResourceKind.RAM, ResourceKind.DISK):
+        return f"{mib(row.amount)} {row.resource.slug}"
+    return f"{row.amount} {row.resource.slug}"

@@ -2,18 +2,19 @@
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin as BaseUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from knox.models import AuthToken
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action, display
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.forms import AdminPasswordChangeForm, BaseDialogForm, UserChangeForm, UserCreationForm
 
-from compute_site.core.admin import ReadOnlyAdmin, perform
-from jobs import admin_pages as pages
+from compute_site.core.admin import ReadOnlyAdmin, perform, to_list
+from compute_site.core.showing import DASH, when
 from jobs.billing import admin_money as money
 from jobs.billing.charges import money_text
 from jobs.billing.ledger import top_up
@@ -24,6 +25,19 @@ for model in (User, Group, AuthToken):
         admin.site.unregister(model)
 
 
+PERSON_HELP = {
+    "first_name": "For people to read; the site does not use it.",
+    "last_name": "For people to read; the site does not use it.",
+    "email": "Where to reach this person; the site sends nothing.",
+    "last_login": "When this person last logged in with a password; written by the site.",
+    "date_joined": "When this person was entered.",
+}
+GROUP_HELP = {
+    "name": "Unique name; access rules of environments can name it, e.g. “research”.",
+    "permissions": "What members of the group may do in the admin. Choose several with Ctrl.",
+}
+
+
 class MembershipInline(TabularInline):
     """The people of an account."""
 
@@ -31,20 +45,30 @@ class MembershipInline(TabularInline):
     extra = 0
     autocomplete_fields = ["user"]
 
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """The model leaves it without help text."""
+        return super().formfield_for_foreignkey(
+            db_field, request, **{**options, "help_text": "Who submits and reads the account's jobs."}
+        )
+
 
 @admin.register(Account)
 class AccountAdmin(ModelAdmin):
     """Accounts, their people and their money. An account with jobs or money is closed, not deleted."""
 
-    list_display = ["name", "short_id", "members", "balance", "created_at", "closed_at"]
+    list_display = ["name", "short", "members", "balance", when("created_at"), when("closed_at")]
     search_fields = ["name", "public_id"]
-    readonly_fields = ["public_id", "created_at", "balances", "entries", "open_holds"]
+    readonly_fields = ["public_id", when("created_at"), "balances", "entries", "open_holds"]
     fieldsets = [
-        (None, {"fields": ["name", "public_id", "created_at", "closed_at"]}),
+        (None, {"fields": ["name", "public_id", readonly_fields[1], "closed_at"]}),
         ("Money", {"fields": ["balances", "open_holds", "entries"]}),
     ]
     inlines = [MembershipInline]
     actions_detail = ["top_up"]
+
+    @display(description="id", ordering="public_id")
+    def short(self, account: Account) -> str:
+        return account.short_id
 
     @display(description="members")
     def members(self, account: Account) -> str:
@@ -52,19 +76,19 @@ class AccountAdmin(ModelAdmin):
 
     @display(description="balance")
     def balance(self, account: Account) -> str:
-        return ", ".join(str(row) for row in account.balances.all()) or pages.DASH
+        return ", ".join(str(row) for row in account.balances.all()) or DASH
 
     @display(description="balances")
     def balances(self, account: Account) -> str:
-        return money.balances(account) if account.pk else pages.DASH
+        return money.balances(account) if account.pk else DASH
 
     @display(description="last entries")
     def entries(self, account: Account) -> str:
-        return money.entries(account) if account.pk else pages.DASH
+        return money.entries(account) if account.pk else DASH
 
     @display(description="open holds")
     def open_holds(self, account: Account) -> str:
-        return money.open_holds(account) if account.pk else pages.DASH
+        return money.open_holds(account) if account.pk else DASH
 
     @action(
         description="Top up",
@@ -104,24 +128,72 @@ class UserAdmin(BaseUserAdmin, ModelAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    filter_horizontal = ()  # two lists side by side do not fit into a narrow window
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Django leaves some without help text."""
+        if db_field.name in PERSON_HELP:
+            options["help_text"] = PERSON_HELP[db_field.name]
+        return super().formfield_for_dbfield(db_field, request, **options)
 
 
 @admin.register(Group)
 class GroupAdmin(BaseGroupAdmin, ModelAdmin):
     """Groups, in the look of the other pages."""
 
+    filter_horizontal = ()
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Django leaves them without help text."""
+        if db_field.name in GROUP_HELP:
+            options["help_text"] = GROUP_HELP[db_field.name]
+        return super().formfield_for_dbfield(db_field, request, **options)
+
 
 @admin.register(AuthToken)
 class AuthTokenAdmin(ReadOnlyAdmin):
     """Tokens are made by their owners; an operator can only revoke (delete) them."""
 
-    list_display = ["start", "user", "created", "expiry"]
+    list_display = ["start", "user", when("created"), when("expiry", "expires")]
+    list_filter = ["user"]
+    list_select_related = ["user"]
     search_fields = ["user__username"]
-    fields = ["start", "user", "created", "expiry"]
+    fields = list_display
+    readonly_fields = fields
+    actions = ["revoke"]
+    actions_detail = ["revoke_token"]
 
     @display(description="token")
     def start(self, token: AuthToken) -> str:
         return f"{token.token_key}…"
+
+    @admin.action(description="Revoke selected tokens", permissions=["delete"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[AuthToken]) -> None:
+        """Whoever uses them is refused from now on."""
+        self.log_deletions(request, queryset)
+        count, _ = queryset.delete()
+        messages.success(request, f"{count} tokens revoked.")
+
+    @action(
+        description="Revoke",
+        permissions=["delete"],
+        dialog={
+            "title": "Revoke this token?",
+            "description": "Whoever uses it is refused from now on. Its owner can make another one.",
+            "form_class": BaseDialogForm,
+            "form_submit_text": "Revoke the token",
+        },
+    )
+    def revoke_token(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
+        """The same for one token."""
+        self.revoke(request, AuthToken.objects.filter(pk=object_id))
+        return to_list(self, request)
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Revoking is deleting: one word for it is enough."""
+        found = super().get_actions(request)
+        found.pop("delete_selected", None)
+        return found
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("knox.delete_authtoken")

@@ -13,12 +13,13 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import ReadOnlyAdmin
 from compute_site.core.models import new_public_id
-from jobs.admin_pages import DASH, ago, table
+from compute_site.core.showing import DASH, ago, link, table, when
 from jobs.billing.charges import EXACT, money_text
 from jobs.billing.ledger import DEFAULT_CURRENCY
 from jobs.billing.models import Account, Hold, HoldStatus, LedgerTransaction
 
 SHOWN = 50  # rows on an account's page
+HOLD_COLOURS = {HoldStatus.OPEN: "info", HoldStatus.CAPTURED: "success", HoldStatus.RELEASED: "default"}
 
 
 class TopUpForm(BaseDialogForm):
@@ -56,7 +57,7 @@ def balances(account: Account) -> SafeString | str:
 
 def entries(account: Account) -> SafeString | str:
     """The account's last ledger entries."""
-    rows = account.entries.select_related("transaction")[:SHOWN]
+    rows = account.entries.select_related("transaction__job")[:SHOWN]
     return table(
         ["when", "what", "amount", "currency", "reference", "by"],
         (
@@ -65,7 +66,7 @@ def entries(account: Account) -> SafeString | str:
                 row.transaction.get_kind_display(),
                 money_text(row.amount),
                 row.transaction.currency,
-                row.transaction.reference,
+                link(row.transaction.job) if row.transaction.job else row.transaction.reference,
                 row.transaction.posted_by or DASH,
             )
             for row in rows
@@ -79,7 +80,7 @@ def open_holds(account: Account) -> SafeString | str:
     return table(
         ["job", "state", "amount", "currency", "since"],
         (
-            (row.job.short_id, row.job.status, money_text(row.amount), row.currency, ago(row.created_at))
+            (link(row.job), row.job.status, money_text(row.amount), row.currency, ago(row.created_at))
             for row in rows
         ),
     )
@@ -89,11 +90,23 @@ def open_holds(account: Account) -> SafeString | str:
 class HoldAdmin(ReadOnlyAdmin):
     """Holds, of all accounts."""
 
-    list_display = ["job", "account", "status", "held", "paid", "currency", "created_at", "ended_at"]
+    list_display = [
+        *("name", "account", "state", "held", "paid", "currency"),
+        *(when("created_at", "since"), when("ended_at")),
+    ]
     list_filter = ["status", "currency"]
     list_select_related = ["job", "account"]
     search_fields = ["job__public_id", "account__name"]
-    fields = list_display
+    fields = ["job", *list_display[1:]]
+    readonly_fields = fields
+
+    @display(description="hold for job", ordering="pk")
+    def name(self, hold: Hold) -> str:
+        return hold.job.short_id
+
+    @display(description="state", ordering="status", label=HOLD_COLOURS)
+    def state(self, hold: Hold) -> str:
+        return hold.status
 
     @display(description="held", ordering="amount")
     def held(self, hold: Hold) -> str:
@@ -108,13 +121,27 @@ class HoldAdmin(ReadOnlyAdmin):
 class LedgerTransactionAdmin(ReadOnlyAdmin):
     """The ledger: every movement with its entries, which sum to zero."""
 
-    list_display = ["reference", "kind", "moved", "currency", "posted_by", "created_at"]
+    list_display = ["what", "kind", "moved", "currency", "accounts", "by", when("created_at", "when")]
+    list_select_related = ["job"]
     list_filter = ["kind", "currency"]
     search_fields = ["reference", "entries__account__name"]
-    fields = ["reference", "kind", "currency", "job", "posted_by", "created_at", "sides"]
+    fields = ["reference", "kind", "currency", "job", "by", when("created_at", "when"), "sides"]
+    readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("entries__account")
+
+    @display(description="what", ordering="pk")
+    def what(self, row: LedgerTransaction) -> str:
+        return f"job {row.job.short_id}" if row.job else row.reference
+
+    @display(description="accounts")
+    def accounts(self, row: LedgerTransaction) -> str:
+        return ", ".join(str(entry.account) for entry in row.entries.all() if entry.account)
+
+    @display(description="by", ordering="posted_by")
+    def by(self, row: LedgerTransaction) -> str:
+        return row.posted_by or "the site"
 
     @display(description="amount")
     def moved(self, row: LedgerTransaction) -> str:
@@ -123,7 +150,7 @@ class LedgerTransactionAdmin(ReadOnlyAdmin):
     @display(description="entries")
     def sides(self, row: LedgerTransaction) -> SafeString | str:
         rows = (
-            (entry.get_book_display(), entry.account or DASH, money_text(entry.amount))
+            (entry.get_book_display(), link(entry.account), money_text(entry.amount))
             for entry in row.entries.all()
         )
         return table(["side", "account", "amount"], rows)
