@@ -18,7 +18,9 @@ from pathlib import Path
 CONFIG = Path(os.environ.get("CONFIG_DIR", "/config"))
 APP = Path(__file__).resolve().parents[2]
 MANAGE = (sys.executable, "manage.py")
-PULSE_SECONDS = 45  # silent for longer is not well: the slowest pulse is that of the site's worker, every 10 s
+PULSE_SECONDS = (
+    45  # silent for longer is not well: the slowest pulse is that of the site's worker, every 10 s
+)
 
 
 def make_secrets() -> None:

@@ -101,7 +101,9 @@ def test_the_way_of_workspaces_does_not_change_under_running_jobs(engine, enviro
     record_engine(engine, Facts(), Probe(), {"again": True})  # the same way is no change
     before = Engine.objects.values().get(pk=engine.pk)
     for other in (Probe("archive", "watchdog"), Probe("shared", "watchdog")):
-        with pytest.raises(ValidationError, match="Jobs run with the workspace shared, disk loop, .* drain the engine"):
+        with pytest.raises(
+            ValidationError, match=r"Jobs run with the workspace shared, disk loop, .* drain the engine"
+        ):
             record_engine(engine, Facts(), other, {"version": "other"})
     assert Engine.objects.values().get(pk=engine.pk) == before
     give_back(holder)

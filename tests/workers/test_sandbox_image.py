@@ -31,7 +31,12 @@ class Engine:
         self.cache = cache
 
     def provide(self, **changes: Any) -> Provided:
-        given = {"base": os.environ["SANDBOX_IMAGE"], "dockerfile": DOCKERFILE, "cache": self.cache, "seconds": 60}
+        given = {
+            "base": os.environ["SANDBOX_IMAGE"],
+            "dockerfile": DOCKERFILE,
+            "cache": self.cache,
+            "seconds": 60,
+        }
         return provide_sandbox_image(self.client, changes.pop("wanted", self.wanted), **(given | changes))
 
     def lose(self) -> None:
@@ -77,7 +82,10 @@ def test_half_a_cache_is_as_none(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        ("", f"could not be built from {NOWHERE}: .*SANDBOX_BASE, or .*: docker/base/build compute-site/test-"),
+        (
+            "",
+            f"could not be built from {NOWHERE}: .*SANDBOX_BASE, or .*: docker/base/build compute-site/test-",
+        ),
         (NOWHERE, f"no image {NOWHERE}, and it could not be pulled: .*SANDBOX_IMAGE"),
     ],
 )
