@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from celery import current_app
 from celery.beat import SchedulingError
+from celery.schedules import schedule
 
 from compute_site.beat import Scheduler
 from compute_site.core.pulse import pulse
@@ -39,7 +40,7 @@ def test_the_site_s_worker_shows_the_knocks_that_it_hears(file: Path) -> None:
 
 def test_beat_shows_the_knocks_that_it_sent(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Scheduler(current_app, lazy=True)
-    entry = scheduler.Entry(name="pulse", task=show_pulse.name, schedule=10.0, app=current_app)
+    entry = scheduler.Entry(name="pulse", task=show_pulse.name, schedule=schedule(10), app=current_app)
 
     def refused(*args: Any, **kwargs: Any) -> None:
         raise OSError("no broker")

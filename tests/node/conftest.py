@@ -157,7 +157,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=400,
+            timeout=300,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout

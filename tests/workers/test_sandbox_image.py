@@ -31,7 +31,7 @@ class Engine:
         self.cache = cache
 
     def provide(self, **changes: Any) -> Provided:
-        given = {
+        given: dict[str, Any] = {
             "base": os.environ["SANDBOX_IMAGE"],
             "dockerfile": DOCKERFILE,
             "cache": self.cache,
