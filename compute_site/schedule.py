@@ -11,6 +11,7 @@ def _every(seconds: float, name: str) -> dict[str, object]:
 
 
 BEAT_SCHEDULE = {
+    "pulse": _every(10.0, "workers.pulse"),
     "repair lost knocks": _every(5.0, "workers.repair_knocks"),
     "notice silent workers": _every(5.0, "workers.notice_lost_workers"),
     "expire queued jobs": _every(5.0, "workers.expire_queued"),

@@ -24,6 +24,11 @@ STATE_DIR = Path(env.str("STATE_DIR", default=str(BASE_DIR / "var" / "state"))) 
 DATA_DIR = Path(env.str("DATA_DIR", default=str(BASE_DIR / "var" / "data")))  # stored outputs
 LAUNCHER = env.str("LAUNCHER", default=str(BASE_DIR / "var" / "launcher"))  # static PID 1 of every container
 SANDBOX_IMAGE = env.str("SANDBOX_IMAGE", default="compute-site/base:latest")
+SANDBOX_BASE = env.str(
+    "SANDBOX_BASE", default="python:3.11-slim-bookworm"
+)  # what it is built from when missing
+CACHE_DIR = Path(cache) if (cache := env.str("CACHE_DIR", default="")) else None  # may be emptied at any time
+PULSE_FILE = env.str("PULSE_FILE", default="")  # touched while this process's work succeeds
 UID_RANGE = (env.int("UID_FIRST", default=2_000_000_000), env.int("UID_COUNT", default=65_536))
 if not (UID_RANGE[0] >= 1000 and UID_RANGE[1] >= 1 and sum(UID_RANGE) < 2**32):
     raise ImproperlyConfigured(
@@ -171,9 +176,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = BEAT_SCHEDULE
-CELERY_BEAT_SCHEDULER = (
-    "celery.beat:Scheduler"  # in memory: the schedule is static, there is nothing to keep in a file
-)
+CELERY_BEAT_SCHEDULER = "compute_site.beat:Scheduler"
 
 # REST
 REST_FRAMEWORK = {

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from compute_site.core.db import database_now, lock_one
 from environments.cpuset import format_cores
-from environments.models import Core, Engine, Host, ReservedCore
+from environments.models import Core, Engine, Host, Reservation, ReservedCore
 from environments.reservations import lock_host
 from environments.rules import host_environments, size_warnings
 
@@ -77,6 +77,20 @@ def record_host(host: Host, facts: HostFacts) -> list[str]:
     return size_warnings(host_environments(host))
 
 
+def _check_mode(engine: Engine, probe: ProbeFacts) -> None:
+    """A workspace is read the way it was made. Needs the host's lock: nothing is reserved meanwhile."""
+    was, found = (engine.workspace_mode, engine.disk_mode), (probe.workspace_mode, probe.disk_mode)
+    if was == found or not was[0]:
+        return
+    if Reservation.objects.filter(environment__engine=engine, released_at=None).exists():
+        raise ValidationError(
+            {
+                "workspace_mode": f"Jobs run with the workspace {was[0]}, disk {was[1]}, and now it would be {found[0]}, disk"
+                f" {found[1]}. Start as before, drain the engine, wait until none of its jobs is running, and try again."
+            }
+        )
+
+
 def record_cores(host: Host, count: int) -> None:
     """Make the rows of cores 0 … count-1 and remove the unused beyond. Needs the host's lock.
 
@@ -106,9 +120,14 @@ def record_engine(
     """Write what the engine says of itself; `details` is kept as it is (JSON). It answers, so it is not unreachable.
 
     Returns whether it is another engine than before (its id changed): what ran on the old one is not known to be gone.
+    Raises ValidationError, and writes nothing, when workspaces of running jobs are of another mode than the probe's.
     """
     with transaction.atomic():
+        if engine.host_id is not None:
+            lock_host(engine.host_id)
         fresh = lock_one(Engine.objects.filter(pk=engine.pk))
+        if probe is not None:
+            _check_mode(fresh, probe)
         changed = bool(fresh.docker_id) and fresh.docker_id != facts.engine_id
         values: dict[str, Any] = {
             "docker_id": facts.engine_id,

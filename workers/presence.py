@@ -10,6 +10,7 @@ from functools import partial
 from django.conf import settings
 from django.db import close_old_connections
 
+from compute_site.core.pulse import pulse
 from environments.models import Engine
 from workers import lifecycle
 from workers.hands import Hands, lay_down, take_on
@@ -59,6 +60,7 @@ class Heartbeats:
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
                 self.hands.ask()  # a lease that has lapsed; knocks that were lost while the broker was away
+                pulse()
             except Exception:
                 log.exception("heartbeat failed")
             finally:

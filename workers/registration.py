@@ -25,7 +25,7 @@ def register_engine(name: str, endpoint: str, host_name: str, **fields: Any) -> 
     """Make (or refresh) host and engine of these names from what the engine reports; returns it with warnings.
 
     A new engine is disabled until it has an environment and is activated. Raises ValidationError, EngineUnreachable,
-    WrongEngine, NotUsable; then nothing was written but the names.
+    WrongEngine, NotUsable; then nothing was written but the names, and perhaps what the host has.
     """
     engine = Engine.objects.filter(name=name).select_related("host").first()
     if engine is None:
@@ -85,7 +85,8 @@ def _probe(client: EngineClient, facts: EngineFacts) -> Probe:
     image = client.image(settings.SANDBOX_IMAGE)
     if image is None:
         raise NotUsable(
-            f"the engine has no image {settings.SANDBOX_IMAGE} to try things with: docker/base/build makes it"
+            f"the engine has no image {settings.SANDBOX_IMAGE} to try things with: make it with docker/base/build, or with"
+            " manage.py provide_sandbox_image"
         )
     return probe(
         client,

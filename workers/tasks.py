@@ -2,9 +2,16 @@
 
 from celery import shared_task
 
+from compute_site.core.pulse import pulse
 from environments.models import Engine
 from jobs import results, retention
 from workers import lifecycle, presence, reclaim, repair, sweep
+
+
+@shared_task(name="workers.pulse", ignore_result=True)
+def show_pulse() -> None:
+    """A knock that came all the way from beat: the site's own worker lives."""
+    pulse()
 
 
 @shared_task(name="workers.knock", ignore_result=True)

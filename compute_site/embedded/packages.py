@@ -1,4 +1,7 @@
-"""Debian packages fetched and unpacked into a folder, without installing anything on the machine."""
+"""Debian packages fetched and unpacked into a folder, without installing anything on the machine.
+
+As a program: `TARGET NAME...` unpacks just these packages.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,3 +198,7 @@ def _run(command: Sequence[str], failure: str, folder: Path | None = None) -> st
     if done.returncode != 0:
         raise Failed(f"{failure}: {done.stderr.strip()[-600:]}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    unpack(sys.argv[2:], Path(sys.argv[1]), closure="none")

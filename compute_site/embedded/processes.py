@@ -40,12 +40,12 @@ def preparations() -> list[Process]:
 def site(port: int, web_ready: Callable[[], bool]) -> list[Process]:
     """The site's own processes, in the order of their start: web last, so that the others are up when it answers."""
     web = (sys.executable, "-m", "uvicorn", "compute_site.asgi:application", "--host", "127.0.0.1")
-    beat = (sys.executable, "-m", "celery", "--quiet", "-A", "compute_site", "beat", "--loglevel", "warning")
-    memory = ("--scheduler", "celery.beat:Scheduler", "--pidfile", "")  # The schedule is static: no file.
+    celery = (sys.executable, "-m", "celery", "--quiet", "-A", "compute_site")
+    beat = (*celery, "beat", "--loglevel", "warning", "--pidfile", "")
     return [
         Process("engine", _manage("engine_worker", ENGINE_NAME), stop_rank=0, stop_seconds=40),
         Process("site", _manage("site_worker"), stop_rank=0, stop_seconds=40),
-        Process("beat", (*beat, *memory), stop_rank=1),
+        Process("beat", beat, stop_rank=1),
         Process("web", (*web, "--port", str(port), "--no-access-log"), stop_rank=2, ready=web_ready),
     ]
 

@@ -1,19 +1,26 @@
 """First program of every container of the node: `start.py ROLE`.
 
-`secrets` makes what is missing below CONFIG_DIR and overwrites nothing; `init` migrates and, once, prepares the site;
-`web`, `worker`, `site` and `beat` become that process; `alive` asks web whether it answers. DATABASE_URL and REDIS_URL win over the site's own servers.
+`secrets` makes what is missing below CONFIG_DIR and overwrites nothing; `init` migrates, looks what the engine can do and,
+once, prepares the site; `web`, `worker`, `site` and `beat` become that process. DATABASE_URL and REDIS_URL win over the
+site's own servers. For health checks: `answers` asks web, `alive` looks at the pulse of the others.
 """
 
+import hashlib
 import http.client
 import os
 import secrets
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 CONFIG = Path(os.environ.get("CONFIG_DIR", "/config"))
 APP = Path(__file__).resolve().parents[2]
 MANAGE = (sys.executable, "manage.py")
+PULSE_SECONDS = (
+    45  # silent for longer is not well: the slowest pulse is that of the site's worker, every 10 s
+)
 
 
 def make_secrets() -> None:
@@ -66,17 +73,44 @@ def environment() -> dict[str, str]:
 
 
 def init() -> None:
-    """Migrate; at the first start also register the engine and print the one-time password and a token."""
-    subprocess.run([*MANAGE, "migrate", "--no-input", "--verbosity", "0"], check=True)
+    """Migrate, give the engine the sandbox image, try out what the engine can do.
+
+    At the first start it is also registered, and the one-time password and a token are printed.
+    """
+    manage("migrate", "--no-input", "--verbosity", "0")
     print("migrated", flush=True)
-    if not (CONFIG / "prepared").exists():
-        engine = os.environ.get("ENGINE", "local")
+    manage("provide_sandbox_image")
+    engine = os.environ.get("ENGINE", "local")
+    if (CONFIG / "prepared").exists():
+        manage("detect_host", "--engine", engine)
+    else:
         # The engine keeps its volumes where it keeps containers: the disk of /data is the disk that jobs have.
         disk = os.statvfs(os.environ.get("DATA_DIR", "/data"))
         mib = str(disk.f_blocks * disk.f_frsize >> 20)
-        names = ["--engine", engine, "--host", engine, "--disk-mib", mib]
-        subprocess.run([*MANAGE, "prepare_demo", *names], check=True)
+        manage("prepare_demo", "--engine", engine, "--host", engine, "--disk-mib", mib)
         keep("prepared", "", 0o444)
+
+
+def manage(*arguments: str) -> None:
+    """Raises CalledProcessError; what went wrong was printed by the command."""
+    subprocess.run([*MANAGE, *arguments], check=True)
+
+
+def beside_the_jobs() -> dict[str, str]:
+    """As root, workspaces lie in STATE_DIR, which the engine sees at the same path; so it has to see the launcher.
+
+    Each content under a name of its own: a container that is created and not started keeps the one it was made with.
+    What the site stores stays changeable for the group, which is that of its other containers.
+    """
+    os.umask(0o002)
+    source, state = Path(os.environ["LAUNCHER"]), Path(os.environ["STATE_DIR"])
+    target = state / f"launcher-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if not target.exists():
+        part = target.with_name(f".{target.name}.{os.uname().nodename}")
+        shutil.copyfile(source, part)
+        part.chmod(0o555)
+        part.rename(target)
+    return {"LAUNCHER": str(target)}
 
 
 def program(role: str) -> list[str]:
@@ -95,23 +129,20 @@ def program(role: str) -> list[str]:
     if role == "site":
         return [*MANAGE, "site_worker"]
     if role == "beat":
-        in_memory = ["--scheduler", "celery.beat:Scheduler", "--pidfile", ""]
-        return [
-            python,
-            "-m",
-            "celery",
-            "--quiet",
-            "-A",
-            "compute_site",
-            "beat",
-            "--loglevel",
-            "warning",
-            *in_memory,
-        ]
+        celery = [python, "-m", "celery", "--quiet", "-A", "compute_site"]
+        return [*celery, "beat", "--loglevel", "warning", "--pidfile", ""]
     raise SystemExit(f"{role!r}: use secrets, init, web, worker, site or beat.")
 
 
 def alive() -> bool:
+    """Whether the process's work succeeded lately: worker, site worker and beat touch the file then."""
+    try:
+        return time.time() - Path(os.environ["PULSE_FILE"]).stat().st_mtime < PULSE_SECONDS
+    except FileNotFoundError:
+        return False
+
+
+def answers() -> bool:
     """A redirect to https counts: the answer is all that is asked for."""
     connection = http.client.HTTPConnection("127.0.0.1", int(os.environ.get("WEB_PORT", "8000")), timeout=4)
     try:
@@ -121,14 +152,19 @@ def alive() -> bool:
         return False
 
 
+CHECKS = {"alive": alive, "answers": answers}
+
+
 def main(role: str) -> None:
     os.chdir(APP)
     if role == "secrets":
         make_secrets()
         return
-    if role == "alive":
-        raise SystemExit(not alive())
+    if role in CHECKS:
+        raise SystemExit(not CHECKS[role]())
     os.environ.update(environment())
+    if os.geteuid() == 0 and role in ("init", "worker"):
+        os.environ.update(beside_the_jobs())
     if role == "init":
         try:
             init()

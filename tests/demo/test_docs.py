@@ -92,6 +92,8 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "DOCKER_COMPUTE_ENVIRONMENTS": "empty",
         "PROVIDER_KEY_RING": "empty",
         "FLEET_INTERNAL_TOKEN": "empty",
+        "CACHE_DIR": "empty",
+        "PULSE_FILE": "empty",
     }
     real = defaults_read()
     assert len(real) > 20

@@ -93,3 +93,19 @@ def test_engine(engine):
     assert engine.unreachable_since is None
     assert record_engine(engine, replace(Facts(), engine_id="ID-2"), None, {})
     assert engine.disk_mode == "loop"
+
+
+def test_the_way_of_workspaces_does_not_change_under_running_jobs(engine, environment):
+    record_engine(engine, Facts(), Probe(), {})
+    holder, _ = take(environment, cpu=1)
+    record_engine(engine, Facts(), Probe(), {"again": True})  # the same way is no change
+    before = Engine.objects.values().get(pk=engine.pk)
+    for other in (Probe("archive", "watchdog"), Probe("shared", "watchdog")):
+        with pytest.raises(
+            ValidationError, match=r"Jobs run with the workspace shared, disk loop, .* drain the engine"
+        ):
+            record_engine(engine, Facts(), other, {"version": "other"})
+    assert Engine.objects.values().get(pk=engine.pk) == before
+    give_back(holder)
+    record_engine(engine, Facts(), Probe("archive", "watchdog"), {})
+    assert (engine.workspace_mode, engine.disk_mode) == ("archive", "watchdog")

@@ -32,6 +32,12 @@ def parent(site: str, attempt: str, driver: str = "cgroupfs") -> str:
     return f"/compute-site-{site}/{unique}"
 
 
+def within_reach(root: Path = ROOT) -> bool:
+    """Whether what an engine makes there can be read and removed from here: not in a container, whose view is its own."""
+    tops = [root] if _unified(root) else [root / "memory"]
+    return all(os.access(top, os.W_OK) for top in tops)
+
+
 def usage(name: str, root: Path = ROOT) -> Usage:
     """Read the counters of a cgroup named by `parent`, also after its processes are gone. All None when it is absent."""
     path = _path(name)

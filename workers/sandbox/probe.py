@@ -24,6 +24,7 @@ from workers.sandbox.workspaces import open_workspace
 UID = 1_999_999_999  # no job's, and nobody's on the host
 FILTERS = 2  # the engine's seccomp list and the launcher's; with the launcher's alone the engine's is off
 DISK_MIB = 16
+DISKS: tuple[Disk, ...] = ("loop", "watchdog")
 DEADLINE = 60.0  # seconds for one container
 REPORT = "probe.json"
 PROGRAM = """
@@ -113,10 +114,10 @@ def probe(
 def ways(endpoint: str) -> Iterator[Way]:
     """Root on (what seems to be) the engine's host tries everything; anybody else has only the API."""
     if os.geteuid() == 0 and endpoint.startswith("unix:"):
-        yield Way("shared", "loop", True)
-        yield Way("shared", "loop", False)
-        yield Way("shared", "watchdog", True)
-        yield Way("shared", "watchdog", False)
+        own_cgroup = [True, False] if cgroup.within_reach() else [False]
+        for disk in DISKS:
+            for own in own_cgroup:
+                yield Way("shared", disk, own)
     yield Way("archive", "watchdog", False)
 
 

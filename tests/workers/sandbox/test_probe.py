@@ -109,3 +109,10 @@ def test_when_nothing_works_every_way_is_told(engine_client: EngineClient, given
     for way in probe.ways(engine_client.endpoint):
         assert f"{way}: " in str(refusal.value)
     nothing_is_left(engine_client, given)
+
+
+def test_in_a_container_no_cgroup_is_made_that_nobody_could_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(cgroup, "within_reach", lambda: False)
+    found = [(way.mode, way.disk, way.cgroup_parent) for way in probe.ways("unix:///socket")]
+    assert found == [("shared", "loop", False), ("shared", "watchdog", False), ("archive", "watchdog", False)]
