@@ -11,6 +11,7 @@ from jobs.outcome import Outcome, StoredFile
 from jobs.results import build_manifest, read_content
 from jobs.settlement import settle
 from tests.factories import take
+from workers import fsck
 from workers.fleet import reconciliation
 from workers.fleet.client import RefusedRequest
 from workers.fleet.models import Audit, Fault, FleetPolicy, RemoteWorker, Replica, Unit
@@ -160,6 +161,15 @@ def test_what_has_no_valid_proof_never_counts(fleet):
     assert set(Replica.objects.values_list("status", flat=True)) == {"running"}
     assert fresh(job).status == "running"
     a.report(one)
+
+
+def test_a_unit_is_no_disagreement_while_it_runs_nor_afterwards(fleet):
+    _, ((a, one), (b, two)) = started(fleet)
+    assert list(fsck.row_disagreements()) == []
+    a.report(one)
+    b.report(two)
+    assert list(fsck.row_disagreements()) == []
+    assert Attempt.objects.get().cleaned_at is not None  # nothing of it was on an engine of ours
 
 
 def test_a_failed_replica_alone_never_disputes(fleet):

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from compute_site.core.db import database_now, lock
+from compute_site.core.db import ClockTimestamp, database_now, lock
 from compute_site.core.errors import StaleToken
 from jobs import results
 from jobs.end_reasons import END_REASONS
@@ -179,6 +179,7 @@ def _end(unit: Unit, to: str, outcome: Outcome, **fields: Any) -> str:
         attempt, facts={"unit": str(unit.public_id)}, exit_code=outcome.exit_code, exited_at=database_now()
     )
     settle(attempt, None, outcome)
+    Attempt.objects.filter(pk=attempt.pk).update(cleaned_at=ClockTimestamp())  # it was on no engine of ours
     return to
 
 
