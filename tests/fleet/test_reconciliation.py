@@ -102,9 +102,11 @@ def test_different_results_are_disputed_audited_and_found_out(fleet):
     assert Audit.objects.count() == 1
     audit_ends(b"42")
     run_pass()
+    audit.refresh_from_db()
+    judged = audit.finished_at
     run_pass()
     audit.refresh_from_db()
-    assert audit.status == "mismatch_resolved"
+    assert (audit.status, audit.finished_at) == ("mismatch_resolved", judged)  # once
     fault = Fault.objects.get()
     assert fault.worker == b.row
     assert fault.expected == Replica.objects.get(worker=a.row).manifest_sha256
