@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from compute_site.core.db import database_now
 from computesite import worker
+from computesite.agent import Agent
 from computesite.cli import app
 from tests.factories import make_account, make_site, make_user
 from tests.faults.processes import eventually
@@ -135,8 +136,13 @@ def test_deploy_says_why_an_agent_is_not_let_in(cli, config):
 def test_deploy_ends_an_agent_that_is_not_active_in_time(cli, config, monkeypatch, fleet):
     monkeypatch.setattr(worker, "ACTIVE_SECONDS", 1.0)
     pids = []
-    ended = worker.Agent._end
-    monkeypatch.setattr(worker.Agent, "_end", lambda agent: (pids.append(agent.pid), ended(agent)))
+    real = Agent._end
+
+    def end(agent):
+        pids.append(agent.pid)
+        real(agent)
+
+    monkeypatch.setattr(Agent, "_end", end)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # an engine that never answers
         settings = yaml.safe_load(config.read_text()) | {
             "engine": f"tcp://127.0.0.1:{silent.getsockname()[1]}"

@@ -74,7 +74,7 @@ def tables(*labels):
                 for field in model._meta.concrete_fields
                 if not isinstance(field, models.AutoField | models.ForeignKey)
             }
-            for row in model.objects.order_by("pk")
+            for row in model._default_manager.order_by("pk")
         ]
         for label in labels
         for model in apps.get_app_config(label).get_models()

@@ -39,6 +39,8 @@ def test_every_page_of_the_admin_opens(fleet, client):
     a, b = fleet.worker(), fleet.worker()
     fleet.job()
     run_pass()
+    a.fail(a.pull()[0])
+    run_pass()
     a.report(a.pull()[0], text=b"1")
     b.report(b.pull()[0], text=b"2")
     client.force_login(get_user_model().objects.create_superuser("root"))
@@ -47,6 +49,10 @@ def test_every_page_of_the_admin_opens(fleet, client):
         assert client.get(page).status_code == 200
         assert client.get(f"{page}{model.objects.values_list('pk', flat=True)[0]}/change/").status_code == 200
     assert client.get("/admin/fleet/fault/").status_code == 200
+    page = client.get(f"/admin/fleet/unit/{Unit.objects.get().pk}/change/").content.decode()
+    job = Unit.objects.get().attempt.job
+    assert f'/admin/jobs/job/{job.pk}/change/">{job.short_id}</a>' in page
+    assert "cannot_start: no disk" in page
     chosen = {"action": "retire_selected", "_selected_action": [a.row.pk]}
     client.post("/admin/fleet/remoteworker/", chosen)
     assert a.row.status == "retired"
