@@ -18,7 +18,6 @@ CAPABILITIES = {
     "ram": "MiB memory",
     "disk": "MiB disk",
     "device": "devices",
-    "slots": "slots",
 }
 
 
