@@ -40,6 +40,12 @@ def own_storage(settings: Any, tmp_path_factory: pytest.TempPathFactory) -> None
 
 
 @pytest.fixture(autouse=True)
+def no_static_files(settings: Any) -> None:
+    """Each client of a test builds its own middleware, and WhiteNoise would look for every static file again."""
+    settings.WHITENOISE_USE_FINDERS = False
+
+
+@pytest.fixture(autouse=True)
 def quick_passwords(settings: Any) -> None:
     """Hashing a password is slow on purpose; no test is about that."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -32,7 +32,8 @@ ROW_CHECKS = {
         SELECT r.holder FROM environments_reservation r
          WHERE NOT EXISTS (SELECT FROM jobs_attempt a WHERE a.public_id = r.holder)""",
     "attempt {} is not cleaned and holds no reservation": """
-        SELECT a.public_id FROM jobs_attempt a WHERE a.cleaned_at IS NULL
+        SELECT a.public_id FROM jobs_attempt a JOIN environments_engine g ON g.id = a.engine_id
+         WHERE a.cleaned_at IS NULL AND g.kind = 'docker'
            AND NOT EXISTS (SELECT FROM environments_reservation r WHERE r.holder = a.public_id AND r.released_at IS NULL)""",
     "reservation of {} is released but holds cores": """
         SELECT r.holder FROM environments_reservation r JOIN environments_reservedcore c ON c.reservation_id = r.id
@@ -82,7 +83,7 @@ ROW_CHECKS = {
 
 def disagreements() -> Iterator[str]:
     """Every disagreement, one line each. An engine that does not answer is one."""
-    yield from _rows()
+    yield from row_disagreements()
     yield from _unclean()
     for engine in Engine.objects.filter(kind=EngineKind.DOCKER).exclude(state=EngineState.DISABLED):
         try:
@@ -93,7 +94,8 @@ def disagreements() -> Iterator[str]:
             yield f"engine {engine.name}: {error}"
 
 
-def _rows() -> Iterator[str]:
+def row_disagreements() -> Iterator[str]:
+    """Those among rows alone: no engine is asked."""
     with connection.cursor() as cursor:
         for words, statement in ROW_CHECKS.items():
             cursor.execute(statement)

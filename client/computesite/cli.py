@@ -2,12 +2,13 @@
 
 import typer
 
-from . import provider
+from . import provider, worker
 
 app = typer.Typer(
     no_args_is_help=True, help="The command line of Compute Site.", pretty_exceptions_enable=False
 )
 app.add_typer(provider.commands, name="provider")
+app.add_typer(worker.commands, name="worker")
 
 
 @app.callback()

@@ -1,33 +1,18 @@
 """`computesite provider …`: rent machines and give them back."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from .showing import console, site, table
 from .site import Refused, Site
 
 commands = typer.Typer(no_args_is_help=True, help="Rented machines (pods). For the staff of a site.")
-console = Console()
 ON_ITS_WAY = ("intent", "requested", "unknown")
 OVER = ("terminated", "failed")
 POLL_SECONDS = 1.0
-
-
-@contextmanager
-def site() -> Iterator[Site]:
-    """The site of the environment; a refusal ends the program with 1 and the site's words."""
-    try:
-        yield Site.from_environment()
-    except Refused as refused:
-        Console(stderr=True).print(str(refused), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
 
 
 @commands.command()
@@ -39,7 +24,7 @@ def offers(
     """What can be rented now, cheapest first."""
     with site() as here:
         rows = here.get("/providers/offers", account=account, gpu_type=gpu_type, max_price=max_price)
-    _table(
+    table(
         ("account", "GPU", "count", "USD/GPU/h", "USD/h", "offer"),
         [
             (
@@ -121,7 +106,7 @@ def _follow(here: Site, pod: dict[str, Any], while_in: tuple[str, ...]) -> dict[
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    _table(
+    table(
         ("pod", "account", "status", "why", "GPUs", "USD/h", "cap", "at most so far", "deadline"),
         [
             (
@@ -131,18 +116,6 @@ def _show(rows: list[dict[str, Any]]) -> None:
             for one in rows
         ],
     )  # fmt: skip
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(*head, box=None, header_style="dim", pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(_printable(cell)) for cell in row))
-    console.print(table, markup=False, soft_wrap=True, crop=False, no_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """What a provider named must not steer the terminal."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _count(offer: dict[str, Any]) -> str:

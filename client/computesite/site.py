@@ -7,25 +7,29 @@ from typing import Any
 import httpx
 
 TIMEOUT_SECONDS = 30.0
+URL, TOKEN = "COMPUTESITE_URL", "COMPUTESITE_TOKEN"
 
 
 class Refused(Exception):
-    """The site said no, or nothing at all."""
+    """The site said no (`status` is its answer's), or nothing at all (0)."""
+
+    def __init__(self, words: str, status: int = 0) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 class Site:
     """The REST API below /api/v1."""
 
     def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
-        self._client = httpx.Client(
-            base_url=url.rstrip("/") + "/api/v1", headers=headers, timeout=TIMEOUT_SECONDS
-        )
+        self._client = httpx.Client(base_url=self.url + "/api/v1", headers=headers, timeout=TIMEOUT_SECONDS)
 
     @classmethod
     def from_environment(cls) -> "Site":
         """Raises Refused when a variable is missing."""
-        values = {name: os.environ.get(name, "") for name in ("COMPUTESITE_URL", "COMPUTESITE_TOKEN")}
+        values = {name: os.environ.get(name, "") for name in (URL, TOKEN)}
         if missing := [name for name, value in values.items() if not value]:
             raise Refused(f"Set {' and '.join(missing)}.")
         return cls(*values.values())
@@ -45,7 +49,7 @@ class Site:
             raise Refused(f"The site does not answer ({type(error).__name__}).") from None
         if response.is_success:
             return response.json()
-        raise Refused(_problem(response))
+        raise Refused(_problem(response), response.status_code)
 
 
 def _problem(response: httpx.Response) -> str:

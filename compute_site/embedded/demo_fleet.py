@@ -124,7 +124,7 @@ def _disputed(
         waited = _pause(waited, supervisor, "the audit did not end")
         unit = _unit(reader, job["id"])
     _show_unit(unit, client, names)
-    view.line("audit", f"{unit['audit']['outcome']}: {unit['audit']['manifest_sha256'][:16]}…", view.GREEN)
+    view.line("audit", f"ended, the right result is {unit['audit']['manifest_sha256'][:16]}…", view.GREEN)
 
 
 def _show_unit(unit: Mapping[str, Any], client: Client, names: Mapping[str, str]) -> None:

@@ -12,11 +12,11 @@ from workers.sandbox.spec import LABEL_PREFIX
 
 
 class Starts:
-    """Counts the site's container starts, by job and by container, from the engine's own events."""
+    """Counts container starts of the site (or of an agent: `site`), by job (or unit), from the engine's own events."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, site: str = "") -> None:
         self._client = EngineClient(endpoint)
-        self._stream = self._client.events(settings.SITE_ID)
+        self._stream = self._client.events(site or settings.SITE_ID)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._by_job: dict[str, Counter[str]] = {}
 

@@ -89,8 +89,10 @@ class Remote:
             run_seconds=1.5,
         )
 
-    def fail(self, assignment: Mapping[str, Any]) -> dict[str, Any]:
-        body = {"token": assignment["token"], "success": False, "reason": "cannot_start", "detail": "no disk"}
+    def fail(
+        self, assignment: Mapping[str, Any], reason: str = "cannot_start", detail: str = "no disk"
+    ) -> dict[str, Any]:
+        body = {"token": assignment["token"], "success": False, "reason": reason, "detail": detail}
         return self.client.call("POST", f"/workers/assignments/{assignment['id']}/result", body)
 
     @property

@@ -11,9 +11,10 @@ from jobs.outcome import Outcome, StoredFile
 from jobs.results import build_manifest, read_content
 from jobs.settlement import settle
 from tests.factories import take
+from workers import fsck
 from workers.fleet import reconciliation
 from workers.fleet.client import RefusedRequest
-from workers.fleet.models import Audit, Fault, Replica, Unit
+from workers.fleet.models import Audit, Fault, FleetPolicy, RemoteWorker, Replica, Unit
 from workers.fleet.passes import run_pass
 from workers.fleet.reconciliation import reconcile
 
@@ -101,9 +102,11 @@ def test_different_results_are_disputed_audited_and_found_out(fleet):
     assert Audit.objects.count() == 1
     audit_ends(b"42")
     run_pass()
+    audit.refresh_from_db()
+    judged = audit.finished_at
     run_pass()
     audit.refresh_from_db()
-    assert audit.status == "mismatch_resolved"
+    assert (audit.status, audit.finished_at) == ("mismatch_resolved", judged)  # once
     fault = Fault.objects.get()
     assert fault.worker == b.row
     assert fault.expected == Replica.objects.get(worker=a.row).manifest_sha256
@@ -162,7 +165,17 @@ def test_what_has_no_valid_proof_never_counts(fleet):
     a.report(one)
 
 
-def test_one_failed_replica_disputes_nothing(fleet):
+def test_a_unit_is_no_disagreement_while_it_runs_nor_afterwards(fleet):
+    _, ((a, one), (b, two)) = started(fleet)
+    assert list(fsck.row_disagreements()) == []
+    a.report(one)
+    b.report(two)
+    assert list(fsck.row_disagreements()) == []
+    assert Attempt.objects.get().cleaned_at is not None  # nothing of it was on an engine of ours
+
+
+def test_a_failed_replica_alone_never_disputes(fleet):
+    FleetPolicy.objects.update(max_attempts=1)
     job, ((a, one), (b, two)) = started(fleet)
     assert a.fail(one)["status"] == "failed"
     assert a.fail(one)["status"] == "failed"
@@ -173,23 +186,105 @@ def test_one_failed_replica_disputes_nothing(fleet):
     assert not Audit.objects.exists()
 
 
+def test_a_failure_is_a_try_and_another_owner_comes_to_the_result(fleet):
+    job, ((a, one), (b, two)) = started(fleet)
+    c = fleet.worker()
+    assert a.fail(one)["status"] == "failed"
+    waiting = Replica.objects.get(public_id=one["id"])
+    assert (waiting.status, waiting.worker, waiting.owner, waiting.tries) == ("waiting", None, None, 1)
+    assert waiting.lapses == [{"worker": a.id, "token": one["token"], "why": "cannot_start: no disk"}]
+    b.report(two)
+    assert fresh(job).status == "running"  # it is waited for
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).worker == c.row
+    before = Replica.objects.filter(public_id=one["id"]).values().get()
+    assert a.fail(one)["status"] == "failed"  # a lost answer: the same word once more
+    for late in (
+        lambda: a.report(one),
+        lambda: a.progress(one),
+        lambda: a.fail(one | {"token": two["token"]}),
+    ):
+        with pytest.raises(RefusedRequest) as refused:
+            late()
+        assert refused.value.status == 409
+    assert Replica.objects.filter(public_id=one["id"]).values().get() == before
+    c.report(c.pull()[0])
+    unit = Unit.objects.get()
+    assert (fresh(job).status, unit.status, unit.degraded) == ("succeeded", "completed", False)
+    assert not Audit.objects.exists()
+    told = {row["worker"]: row for row in a.client.call("GET", "/workers/units")[0]["replicas"]}
+    assert told[c.id]["lapses"] == [{"worker": a.id, "why": "cannot_start: no disk"}]
+
+
+def test_who_failed_a_unit_gets_it_again_only_when_nobody_else_is_there(fleet):
+    FleetPolicy.objects.update(replicas=1)
+    job, ((a, one),) = started(fleet, 1)
+    busy = fleet.worker()
+    fleet.job()
+    run_pass()
+    (other,) = busy.pull()
+    a.fail(one)
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).status == "waiting"  # the other one is busy, but there
+    busy.report(other)
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).worker == busy.row
+    busy.fail(busy.pull()[0])
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).worker == a.row  # both have failed it: the longest idle
+    a.report(a.pull()[0])
+    assert fresh(job).status == "succeeded"
+
+
+def test_nobody_who_has_part_in_a_unit_is_given_what_another_failed(fleet):
+    _, ((a, one), (b, two)) = started(fleet)
+    c = fleet.worker(owner=b)
+    b.report(two)
+    a.fail(one)
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).worker == a.row  # neither b, who is done, nor b's owner
+    RemoteWorker.objects.filter(pk=a.row.pk).update(status="stale")
+    run_pass()
+    assert Replica.objects.get(public_id=one["id"]).status == "waiting"
+    assert c.pull() == b.pull() == []
+
+
+def test_the_programs_own_fault_is_no_reason_to_try_again(fleet):
+    _, ((a, one), (b, two)) = started(fleet)
+    a.fail(one, reason="time_limit")
+    assert Replica.objects.get(public_id=one["id"]).status == "failed"
+    b.fail(two, reason="image_not_found")  # by its word: another may have access to it
+    assert Replica.objects.get(public_id=two["id"]).status == "waiting"
+
+
 def test_too_few_results_fail_where_the_policy_says_so(fleet):
     policy = fleet.policy
     policy.accept_degraded = False
     policy.save()
     job, ((a, one), (b, two)) = started(fleet)
+    policy.max_attempts = 1
+    policy.save()
     a.fail(one)
     b.report(two)
     assert (fresh(job).end_reason, Unit.objects.get().status) == ("fleet_failed", "failed")
 
 
 def test_all_failed_is_failed_with_the_causes(fleet):
+    FleetPolicy.objects.update(max_attempts=2)
     job, ((a, one), (b, two)) = started(fleet)
     a.fail(one)
-    b.fail(two)
+    b.fail(two, detail="no engine")
+    run_pass()  # nobody else is there
+    (one,), (two,) = a.pull(), b.pull()
+    a.fail(one, detail="no memory")
+    assert fresh(job).status == "running"
+    b.fail(two, detail="no launcher")
     job = fresh(job)
-    assert (job.status, job.end_reason) == ("failed", "fleet_failed")
-    assert job.end_detail == "cannot_start: no disk; cannot_start: no disk"
+    assert (job.status, job.end_reason, Unit.objects.get().status) == ("failed", "fleet_failed", "failed")
+    for cause in ("no disk", "no engine", "no memory", "no launcher"):
+        assert f"cannot_start: {cause}" in job.end_detail
+    assert set(Replica.objects.values_list("status", "tries")) == {("failed", 2)}
+    assert not Audit.objects.exists()
     with pytest.raises(RefusedRequest, match="409"):
         a.report(one)  # late, on a unit that has ended
 

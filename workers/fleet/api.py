@@ -108,14 +108,17 @@ class Heartbeat(FleetView):
 class Retire(FleetView):
     """A worker goes for ever."""
 
+    authentication_classes = [BearerAuthentication]
+
     def post(self, request: Request, public_id: UUID) -> Response:
-        """Signed by a key of its owner's."""
-        signed = self.signed(request)
+        """Signed by a key of its owner's, or with a token of who may retire it."""
+        signed = None if request.user.is_authenticated else self.signed(request)
         with transaction.atomic():
             worker = RemoteWorker.objects.select_related("owner").get(public_id=public_id)
-            if not worker.owner.keys.filter(key=signed.key, revoked_at=None).exists():
-                raise NotEntitled("Only its owner retires a worker.")
-            burn(signed)
+            if not registration.may_retire(worker, signed.key if signed else "", request.user):
+                raise NotEntitled("Only its owner, or the staff of the site, retires a worker.")
+            if signed:
+                burn(signed)
             registration.retire(worker)
             worker.refresh_from_db()
         return Response(showing.worker(worker, database_now()))
@@ -205,18 +208,19 @@ class ResultOf(FleetView):
         signed, data = self.signed(request), fields(shapes.Result, request)
         worker = signing_worker(signed)
         found = Replica.objects.select_related("unit").get(public_id=public_id)
-        replica = self._success(signed, worker, found, data) if data["success"] else None
-        if replica is None:
+        if data["success"]:
+            self._success(signed, worker, found, data)
+        else:
             with transaction.atomic():
                 burn(signed)
-                replica = reconciliation.accept_failure(
+                reconciliation.accept_failure(
                     worker, public_id, data["token"], data["reason"], data["detail"]
                 )
-        reconciliation.reconcile(replica.unit_id)
-        replica.refresh_from_db()
-        return Response({"status": replica.status, "unit": replica.unit.public_id})
+        reconciliation.reconcile(found.unit_id)
+        # Of this assignment: the replica itself may be another worker's by now.
+        return Response({"status": "reported" if data["success"] else "failed", "unit": found.unit.public_id})
 
-    def _success(self, signed: Signed, worker: RemoteWorker, found: Replica, data: dict[str, Any]) -> Replica:
+    def _success(self, signed: Signed, worker: RemoteWorker, found: Replica, data: dict[str, Any]) -> None:
         """Everything is checked before a byte is stored, and stored before a row is written."""
         with transaction.atomic():
             leases.held(worker, found.public_id, data["token"])
@@ -224,4 +228,4 @@ class ResultOf(FleetView):
         reconciliation.store(report)
         with transaction.atomic():
             burn(signed)
-            return reconciliation.accept(worker, found.public_id, data["token"], report)
+            reconciliation.accept(worker, found.public_id, data["token"], report)

@@ -12,6 +12,7 @@ from compute_site.core.models import new_public_id
 from environments.models import EngineKind, EngineState
 from jobs.models import Attempt, Job, JobStatus
 from jobs.transitions import move_job, record_event
+from workers.fleet.leases import give_back
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, ReplicaStatus, Unit, UnitStatus
 from workers.fleet.models.unit import HELD, REPLICA_OPEN
 from workers.fleet.registration import active_workers
@@ -77,7 +78,7 @@ def assign(unit: Unit, policy: FleetPolicy, now: datetime) -> None:
     replicas = list(unit.replicas.select_related("worker").order_by("number"))
     for replica in replicas:
         if replica.status in HELD and (why := _lapsed(replica, now)):
-            _take_back(replica, why, policy)
+            give_back(replica, why, policy)
     waiting = list(unit.replicas.filter(status=ReplicaStatus.WAITING).order_by("number"))
     given = [replica for replica in waiting if _give(unit, replica, policy, now)]
     left = len(waiting) - len(given)
@@ -102,30 +103,10 @@ def _lapsed(replica: Replica, now: datetime) -> str:
     return ""
 
 
-def _take_back(replica: Replica, why: str, policy: FleetPolicy) -> None:
-    """assigned, running → waiting, free for another worker; failed when it was given away often enough."""
-    lapses = [*replica.lapses, {"worker": str(replica.worker), "why": why}]
-    if replica.tries >= policy.max_attempts:
-        failure = f"given to {replica.tries} workers, lost by each: {why}"
-        move_replica(replica, ReplicaStatus.FAILED, lapses=lapses, failure=failure)
-        return
-    move_replica(
-        replica,
-        ReplicaStatus.WAITING,
-        lapses=lapses,
-        token=uuid4(),
-        worker=None,
-        owner=None,
-        deadline=None,
-        lease_until=None,
-        progress={},
-    )
-
-
 def _give(unit: Unit, replica: Replica, policy: FleetPolicy, now: datetime) -> bool:
     """waiting → assigned, to the worker whose turn it is among those that may; False when there is none."""
     job = unit.attempt.job
-    for worker in _candidates(unit, replica, now):
+    for worker in _candidates(unit, now):
         rows = lock(RemoteWorker.objects.filter(pk=worker.pk), skip_locked=True)
         if not rows or Replica.objects.filter(worker=worker, status__in=HELD).count() >= rows[0].slots:
             continue
@@ -149,17 +130,22 @@ def _give(unit: Unit, replica: Replica, policy: FleetPolicy, now: datetime) -> b
     return False
 
 
-def _candidates(unit: Unit, replica: Replica, now: datetime) -> list[RemoteWorker]:
-    """Active workers that fit, of owners that neither own the job nor have part in the unit; the longest idle first."""
+def _candidates(unit: Unit, now: datetime) -> list[RemoteWorker]:
+    """Active workers that fit and are free, of owners that neither own the job nor have part in the unit.
+
+    The longest idle first. Who has lost or failed a replica of the unit gets one again only when there is nobody else,
+    free or not.
+    """
     job = unit.attempt.job
     taken = unit.replicas.exclude(owner=None).values("owner")
     rows = active_workers(now).exclude(owner__account=job.account_id).exclude(owner__in=taken)
     rows = rows.select_related("owner").annotate(
         held=Count("replicas", filter=Q(replicas__status__in=HELD)), last=Max("replicas__assigned_at")
     )
-    lost = {lapse["worker"] for lapse in replica.lapses}
-    found = [worker for worker in rows if worker.held < worker.slots and _fits(worker, job.amounts)]
-    return sorted(found, key=lambda worker: (str(worker) in lost, *_idle_since(worker)))
+    lost = {lapse["worker"] for each in unit.replicas.all() for lapse in each.lapses}
+    able = [worker for worker in rows if _fits(worker, job.amounts)]
+    others = [worker for worker in able if str(worker.public_id) not in lost]
+    return sorted((worker for worker in others or able if worker.held < worker.slots), key=_idle_since)
 
 
 def _idle_since(worker: RemoteWorker) -> tuple[float, int]:

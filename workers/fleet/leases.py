@@ -1,9 +1,9 @@
-"""What a remote worker does with what it was given: pull it, and say that it goes on."""
+"""What a remote worker does with what it was given: pull it, say that it goes on, and lose it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
@@ -18,6 +18,7 @@ from workers.fleet.models.unit import HELD, UNIT_OPEN
 from workers.fleet.transitions import move_replica
 
 PATH = (AttemptStatus.CREATED, AttemptStatus.STARTING, AttemptStatus.RUNNING)
+CAUSE_CAP = 500  # characters of a cause as it is told; the whole is kept
 
 
 def pull(worker: RemoteWorker, limit: int) -> list[Replica]:
@@ -65,6 +66,25 @@ def progress(worker: RemoteWorker, public_id: UUID, token: UUID, said: Mapping[s
 def _renew(replica: Replica) -> None:
     lease = FleetPolicy.objects.values_list("lease", flat=True).get(environment=replica.unit.environment_id)
     Replica.objects.filter(pk=replica.pk).update(lease_until=ClockTimestamp() + timedelta(seconds=lease))
+
+
+def give_back(replica: Replica, why: str, policy: FleetPolicy, *, is_final: bool = False) -> None:
+    """assigned, running → waiting, free for another worker; failed, with every cause, when no try is left.
+
+    Under the replica's or its unit's lock. Each cause is kept with the worker and its token, which is void from now on.
+    """
+    holder = str(replica.worker.public_id) if replica.worker else ""
+    lapses = [*replica.lapses, {"worker": holder, "token": str(replica.token), "why": why}]
+    if is_final or replica.tries >= policy.max_attempts:
+        move_replica(replica, ReplicaStatus.FAILED, lapses=lapses, failure=told(lapses))
+        return
+    nobody = {"worker": None, "owner": None, "deadline": None, "lease_until": None}
+    move_replica(replica, ReplicaStatus.WAITING, lapses=lapses, token=uuid4(), progress={}, **nobody)
+
+
+def told(lapses: Iterable[Mapping[str, str]]) -> str:
+    """Why a replica has no result: the cause of each try, with the last eight characters of the worker's id."""
+    return "; ".join(f"{lapse['worker'][-8:]}: {lapse['why'][:CAUSE_CAP]}" for lapse in lapses)
 
 
 def held(worker: RemoteWorker, public_id: UUID, token: UUID) -> Replica:

@@ -13,9 +13,10 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from compute_site.core.db import database_now, lock
+from compute_site.core.db import ClockTimestamp, database_now, lock
 from compute_site.core.errors import StaleToken
 from jobs import results
+from jobs.end_reasons import END_REASONS
 from jobs.models import Attempt, Job
 from jobs.outcome import Outcome, StoredFile
 from jobs.result_json import InvalidResult, parse_result
@@ -23,9 +24,9 @@ from jobs.settlement import record_exit, settle
 from jobs.spec import Spec
 from workers.fleet import audits, manifest, signing
 from workers.fleet.assignment import drop_open
-from workers.fleet.leases import held
+from workers.fleet.leases import give_back, held, told
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, ReplicaStatus, Unit, UnitStatus
-from workers.fleet.models.unit import REPLICA_OPEN, UNIT_OPEN
+from workers.fleet.models.unit import HELD, REPLICA_OPEN, UNIT_OPEN
 from workers.fleet.requests import NotEntitled
 from workers.fleet.transitions import move_replica, move_unit
 
@@ -111,14 +112,22 @@ def _result(report: Report) -> Any:
 
 
 def accept_failure(worker: RemoteWorker, public_id: UUID, token: UUID, reason: str, detail: str) -> Replica:
-    """running → failed: the worker came to no result. Idempotent as `accept`."""
+    """running → waiting for another worker, failed when no try is left: this one came to no result.
+
+    Failed at once where the program itself is to blame (`END_REASONS`): others would come to the same. The same word
+    again changes nothing and is the same answer; anything else raises as `accept`.
+    """
+    why = f"{reason}: {detail}"[:4000]
     with transaction.atomic():
+        rows = lock(Replica.objects.filter(public_id=public_id))
+        said = {"worker": str(worker.public_id), "token": str(token), "why": why}
+        if rows and said in rows[0].lapses:
+            return rows[0]
         replica = held(worker, public_id, token)
-        failure = f"{reason}: {detail}"[:4000]
-        if replica.status == ReplicaStatus.FAILED and replica.failure == failure:
-            return replica
-        if not move_replica(replica, ReplicaStatus.FAILED, failure=failure):
+        if replica.status not in HELD:
             raise StaleToken(f"this replica is {replica.status} already")
+        policy = FleetPolicy.objects.get(environment=replica.unit.environment_id)
+        give_back(replica, why, policy, is_final=reason in END_REASONS and END_REASONS[reason].blame == "job")
     return replica
 
 
@@ -148,7 +157,7 @@ def _judge(unit: Unit) -> str:
     if any(replica.status in REPLICA_OPEN for replica in replicas):
         return unit.status
     if not reported:
-        causes = "; ".join(filter(None, (replica.failure for replica in replicas)))
+        causes = "; ".join(told(replica.lapses) for replica in replicas if replica.lapses)
         return _end(unit, UnitStatus.FAILED, Outcome(reason="fleet_failed", detail=causes))
     policy = FleetPolicy.objects.get(environment=unit.environment_id)
     if len(reported) < unit.wanted and not policy.accept_degraded:
@@ -170,6 +179,7 @@ def _end(unit: Unit, to: str, outcome: Outcome, **fields: Any) -> str:
         attempt, facts={"unit": str(unit.public_id)}, exit_code=outcome.exit_code, exited_at=database_now()
     )
     settle(attempt, None, outcome)
+    Attempt.objects.filter(pk=attempt.pk).update(cleaned_at=ClockTimestamp())  # it was on no engine of ours
     return to
 
 

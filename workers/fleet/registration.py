@@ -5,10 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser, PermissionsMixin
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from compute_site.core.db import ClockTimestamp, constraint_name, database_now, lock
+from jobs.billing.models import Membership, Role
 from workers.fleet import signing
 from workers.fleet.models import Binding, Nonce, OwnerKey, RemoteStatus, RemoteWorker
 from workers.fleet.requests import Conflict, NotEntitled, Retired, Signed, burn
@@ -100,6 +103,15 @@ def heartbeat(worker: RemoteWorker, *, version: str, health: Mapping[str, Any]) 
     if not alive.update(**fields) and not move_worker(worker.pk, RemoteStatus.ACTIVE, **fields):
         raise Retired("This worker was retired; it is not needed any more.")
     return RemoteWorker.objects.get(pk=worker.pk)
+
+
+def may_retire(worker: RemoteWorker, key: str, user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Who has a key of its owner's, who manages the owner's account, and the staff that the permission was given to."""
+    if not user.is_authenticated:
+        return worker.owner.keys.filter(key=key, revoked_at=None).exists()
+    managers = Membership.objects.filter(account=worker.owner.account_id, role=Role.OWNER)
+    assert isinstance(user, PermissionsMixin)
+    return managers.filter(user=user.pk).exists() or user.has_perm("fleet.change_remoteworker")
 
 
 def retire(worker: RemoteWorker) -> bool:

@@ -64,7 +64,7 @@ def _replica(row: Replica) -> dict[str, Any]:
         "status": row.status,
         "manifest_sha256": row.manifest_sha256,
         "has_proof": row.proof is not None,
-        "lapses": row.lapses,
+        "lapses": [{"worker": lapse["worker"], "why": lapse["why"]} for lapse in row.lapses],
         "failure": row.failure,
     }
 

@@ -147,9 +147,9 @@ class Replica(PublicModel):
     |---|---|---|
     | waiting | assigned | a worker was chosen; deadline and lease run from now |
     | assigned | running | the worker pulled it |
-    | assigned, running | waiting | lease or deadline over, or its worker is stale or retired; tries are left |
+    | assigned, running | waiting | its worker could not do it, is stale or retired, or let lease or deadline pass; tries are left |
     | running | reported | its result came, with a valid proof |
-    | waiting, assigned, running | failed | the worker could not do it, or no try is left |
+    | waiting, assigned, running | failed | no try is left, or the program itself could not end well |
     | waiting, assigned, running | dropped | fewer owners were enough, or the unit ended without it |
     """
 

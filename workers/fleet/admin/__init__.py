@@ -1,0 +1,6 @@
+"""The fleet in the admin."""
+
+from workers.fleet.admin.owners import OwnerAdmin, PolicyAdmin, RemoteWorkerAdmin
+from workers.fleet.admin.units import AuditAdmin, FaultAdmin, UnitAdmin
+
+__all__ = ["AuditAdmin", "FaultAdmin", "OwnerAdmin", "PolicyAdmin", "RemoteWorkerAdmin", "UnitAdmin"]
