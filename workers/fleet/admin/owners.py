@@ -11,7 +11,7 @@ from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, RefusingAdmin, perform
 from compute_site.core.db import database_now
-from jobs.admin_pages import DASH, ago
+from compute_site.core.showing import DASH, ago
 from workers.fleet import registration
 from workers.fleet.admin import pages
 from workers.fleet.models import FleetPolicy, Owner, OwnerKey, RemoteStatus, RemoteWorker

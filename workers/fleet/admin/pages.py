@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin_pages import DASH, ago, table
+from compute_site.core.showing import DASH, ago, table
 from jobs.models import Job
 from workers.fleet.models import Audit, Fault, RemoteWorker, Unit
 from workers.fleet.registration import status_now

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from unfold.decorators import display
 
 from compute_site.core.admin import ReadOnlyAdmin
-from jobs.admin_pages import ago
+from compute_site.core.showing import ago
 from workers.fleet.admin import pages
 from workers.fleet.models import Audit, AuditStatus, Fault, Unit, UnitStatus
 
