@@ -119,9 +119,10 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             if key not in ("id", "Capabilities"):
                 yield from _flat(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        for position, item in enumerate(value):
-            key = item.get("id") or item.get("feeToken") if isinstance(item, dict) else None
-            yield from _flat(item, f"{path}[{key or position}]")
+        keys = [item.get("id") or item.get("feeToken") if isinstance(item, dict) else None for item in value]
+        for position, (key, item) in enumerate(zip(keys, value, strict=True)):
+            only = key is not None and keys.count(key) == 1  # constraints may name one resource twice
+            yield from _flat(item, f"{path}[{key if only else position}]")
     elif isinstance(value, list):
         yield path, ", ".join(str(item) for item in value)
     else:
