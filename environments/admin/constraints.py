@@ -78,7 +78,7 @@ class ConstraintInline(TabularInline):
 
 def save_constraints(environment: Environment, rows: Iterable[ConstraintForm]) -> None:
     """Write the rows that were changed or added. Needs the host's lock; raises ValidationError."""
-    resources = {row.slug: row for row in Resource.objects.filter(environment=environment)}
+    resources = {row.slug: row for row in Resource.objects.filter(environment=environment).order_by("pk")}
     for row in rows:
         if not row.has_changed():
             continue

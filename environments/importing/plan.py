@@ -119,11 +119,20 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             if key not in ("id", "Capabilities"):
                 yield from _flat(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        keys = [item.get("id") or item.get("feeToken") if isinstance(item, dict) else None for item in value]
-        for position, (key, item) in enumerate(zip(keys, value, strict=True)):
-            only = key is not None and keys.count(key) == 1  # constraints may name one resource twice
-            yield from _flat(item, f"{path}[{key if only else position}]")
+        for position, item in enumerate(value):
+            key = _key(item) if isinstance(item, dict) else ""
+            yield from _flat(item, f"{path}[{key or position}]")
     elif isinstance(value, list):
         yield path, ", ".join(str(item) for item in value)
     else:
         yield path, f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _key(item: dict[str, Any]) -> str:
+    """What an entry of a list is known by; a constraint by its target and how it counts. Empty = by its position."""
+    target = (
+        f"type {item['type']}"
+        if "type" in item and "id" not in item
+        else item.get("id") or item.get("feeToken")
+    )
+    return f"{target}, per job" if item.get("perUnit") is False else target or ""

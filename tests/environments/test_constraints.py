@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from environments.amounts import fill
 from environments.bounds import Bound, Limits, rules_of
 from environments.constraints import settle
-from environments.models import FreeResource
-from environments.setup import create_environment
+from environments.models import Constraint, FreeResource
+from environments.setup import create_environment, save_constraint
 
 LIMITS = {
     limit.slug: limit
@@ -196,21 +196,18 @@ def test_sums_that_feed_themselves_end():
 
 
 SLUGS = sorted(LIMITS)
-KINDS = ("cpu", "ram", "device")
 AMOUNTS = st.integers(0, 5) | st.integers(0, 5).map(lambda number: number * 1024)
 
 
 def bound(resource: str, target: str, per_unit: bool, aggregate: bool, low: int, room: int | None) -> Bound:
-    whole = target in KINDS and target not in LIMITS or target == "kind"
-    name = "device" if target == "kind" else target
-    most = None if room is None else low + room
-    return Bound(resource, name, whole, per_unit, aggregate and not whole, low, most)
+    whole, most = target == "device", None if room is None else low + room
+    return Bound(resource, target, whole, per_unit, aggregate and not whole, low, most)
 
 
 BOUNDS = st.builds(
     bound,
     st.sampled_from(SLUGS),
-    st.sampled_from([*SLUGS, "kind"]),
+    st.sampled_from([*SLUGS, "device"]),
     st.booleans(),
     st.booleans(),
     AMOUNTS,
@@ -256,6 +253,7 @@ class TestFill:
             ram_mib=8192,
             disk_mib=50_000,
             devices={"gpu": ["GPU-rack-a-0", "GPU-rack-a-1"]},
+            counters={"licence": 3},
             limits={"ram": (0, 6000)},
             free={"cpu": 2, "ram": 2048, "disk": 10_000, "gpu": 2},
             prices={"cpu": 1},
@@ -266,7 +264,13 @@ class TestFill:
         )
 
     def test_paid_and_free_have_limits_of_their_own(self, environment):
-        assert fill(environment, "paid", {"gpu": 1}) == {"cpu": 1, "ram": 2000, "disk": 64, "gpu": 1}
+        assert fill(environment, "paid", {"gpu": 1}) == {
+            "cpu": 1,
+            "ram": 2000,
+            "disk": 64,
+            "gpu": 1,
+            "licence": 0,
+        }
         assert fill(environment, "free", {"gpu": 1}) == {"cpu": 1, "ram": 2000, "disk": 64, "gpu": 1}
         for tier, asked, message in [
             ("paid", {"gpu": 2}, "kind device: asked 2; with 1 cpu it is at most 1"),
@@ -276,14 +280,23 @@ class TestFill:
             with pytest.raises(ValidationError, match=message):
                 fill(environment, tier, asked)
 
-    def test_what_the_free_tier_does_not_list_cannot_be_raised(self, environment):
-        FreeResource.objects.filter(resource__slug="ram").update(total=1000, max=1000)
-        with pytest.raises(ValidationError, match="at least 2000 MiB, and at most 1000 MiB per job in the fr"):
+    def test_what_the_free_tier_does_not_list_is_not_raised(self, environment):
+        save_constraint(
+            Constraint(environment=environment),
+            {row.slug: row for row in environment.resources.all()},
+            resource="gpu",
+            target="licence",
+            min=1,
+        )
+        assert fill(environment, "paid", {"gpu": 1})["licence"] == 1
+        with pytest.raises(
+            ValidationError, match="licence: asked 0; with 1 gpu it is at least 1, and at most 0 per"
+        ):
             fill(environment, "free", {"gpu": 1})
         FreeResource.objects.filter(resource__slug="gpu").delete()
-        assert fill(environment, "free", {"cpu": 1})["ram"] == 64
+        assert fill(environment, "free", {}) == {"cpu": 1, "ram": 64, "disk": 64}
 
-    def test_a_floor_does_not_reach_the_jobs_own_faults(self, environment):
+    def test_other_faults_come_first(self, environment):
         with pytest.raises(ValidationError) as error:
             fill(environment, "paid", {"gpu": 3, "tpu": 1})
         assert len(error.value.message_dict["resources"]) == 2
