@@ -81,6 +81,12 @@ def refused(bounds, limits: Mapping[str, Limits] = LIMITS, **asked: int) -> list
         ([Bound("cpu", "device", True, per_unit=False, min=2)], {"gpu": 1, "old-gpu": 1}, {}),
         ([Bound("cpu", "device", True, min=1)], {"cpu": 2, "old-gpu": 1}, {"old-gpu": 2}),
         ([Bound("cpu", "ram", True, min=1000)], {"cpu": 2}, {"ram": 2000}),
+        # Floors on single resources settle first, and may already be what the kind needs.
+        (
+            [Bound("cpu", "device", True, per_unit=False, min=2), Bound("licence", "gpu", min=1)],
+            {"licence": 2},
+            {"gpu": 2},
+        ),
         ([Bound("gpu", "device", True, per_unit=False, max=3)], {"gpu": 2, "old-gpu": 1}, {}),
         # What adds up does so for what is asked.
         (
