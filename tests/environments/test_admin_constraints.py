@@ -1,27 +1,12 @@
 """Constraints on the environment's page: added with new resources, changed, refused beside their field, removed."""
 
 import pytest
-from django.contrib.auth import get_user_model
-from django.template.response import TemplateResponse
 
 from environments.models import Constraint, Environment
 from environments.setup import save_constraint
 from tests.environments.test_admin import ADD, add_rows, errors, fields_of, new, page, row
 
 pytestmark = pytest.mark.usefixtures("unrendered")
-
-
-@pytest.fixture
-def browser(client, db):
-    client.force_login(get_user_model().objects.create_superuser("olga", password="x"))
-    return client
-
-
-@pytest.fixture
-def unrendered(monkeypatch):
-    monkeypatch.setattr(TemplateResponse, "rendered_content", "")
-
-
 PER_UNIT = {"per_unit": "on", "target_kind": "", "min": 0}
 
 
