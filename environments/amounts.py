@@ -1,10 +1,11 @@
 """Fill: from what a job asks to the amounts that it gets, before anything is reserved."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from django.core.exceptions import ValidationError
 
+from environments.bounds import Limits, read_bounds
+from environments.constraints import settle
 from environments.models import Environment, FreeResource, Resource, ResourceKind, Tier
 
 # What a job gets at least even where an operator's `min` is 0: it never starts unpinned, and neither its root
@@ -13,24 +14,15 @@ FLOORS = {ResourceKind.CPU.value: 1, ResourceKind.RAM.value: 64, ResourceKind.DI
 LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Least and most that one job may have of a resource; most is never more than the host has."""
-
-    slug: str
-    kind: str
-    min: int
-    max: int
-
-
 def fill(environment: Environment, tier: str, asked: Mapping[str, object]) -> dict[str, int]:
-    """Amounts by resource slug (cores, MiB, devices, counts) for a job that asks `asked`; reads one statement.
+    """Amounts by resource slug (cores, MiB, devices, counts) for a job that asks `asked`; reads two statements.
 
     A resource not asked gets its min; less than min is raised to it; cpu is at least 1, ram and disk at least 64 MiB
-    (or their max, if that is less). Raises ValidationError {"resources": [...]} that names each resource, what was
-    asked and the most that may be: unknown ids, no whole number, negative, above max, or nothing to run on.
+    (or their max, if that is less). Then the constraints between resources raise or refuse. Raises ValidationError
+    {"resources": [...]} that names each resource, what was asked and the most that may be: unknown ids, no whole number,
+    negative, above max, nothing to run on, or against a constraint.
     """
-    limits = {limit.slug: limit for limit in _limits(environment, tier)}
+    limits = limits_of(environment, tier)
     errors = [
         f"{str(slug)[:63]}: no such resource here{_for(tier)}; there are {', '.join(sorted(limits)) or 'none'}."
         for slug in asked
@@ -48,11 +40,11 @@ def fill(environment: Environment, tier: str, asked: Mapping[str, object]) -> di
     ]
     if errors:
         raise ValidationError({"resources": errors})
-    return amounts
+    return settle(amounts, limits, read_bounds(environment.pk), _for(tier))
 
 
-def _limits(environment: Environment, tier: str) -> Iterator[Limits]:
-    """The free tier has limits of its own; what it does not list is not available to it."""
+def limits_of(environment: Environment, tier: str) -> dict[str, Limits]:
+    """By slug. The free tier has limits of its own; what it does not list is not available to it."""
     if tier == Tier.FREE:
         parts = FreeResource.objects.filter(free_tier__environment=environment).order_by("resource")
         rows = list(parts.values_list("resource__slug", "resource__kind", "min", "max"))
@@ -61,9 +53,11 @@ def _limits(environment: Environment, tier: str) -> Iterator[Limits]:
         rows = list(offered.values_list("slug", "kind", "min", "max"))
     host = environment.engine.host
     sizes = {} if host is None else {"ram": host.usable_memory_mib, "disk": host.usable_disk_mib}
+    found = {}
     for slug, kind, least, largest in rows:
         most = max(0, min(largest, sizes.get(kind, largest)))
-        yield Limits(slug, kind, max(least, min(FLOORS.get(kind, 0), most)), most)
+        found[slug] = Limits(slug, kind, max(least, min(FLOORS.get(kind, 0), most)), most)
+    return found
 
 
 def _amount(limit: Limits, asked: object, tier: str) -> int:

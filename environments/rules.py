@@ -2,7 +2,7 @@
 
 `check_environment` runs after the rows of an edit were saved and before its transaction commits, under the host's
 lock: what it refuses is rolled back whole. Keys of its errors are paths: `cores`, `resources.<slug>.total`,
-`free_tier.resources.<slug>.total`.
+`free_tier.resources.<slug>.total`, `constraints.<slug>.<slug or kind>.per_unit.min`.
 """
 
 from collections import defaultdict
@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from django.core.exceptions import ValidationError
 
+from environments.amounts import limits_of
+from environments.bounds import read_bounds
+from environments.constraint_rules import hopeless
 from environments.cpuset import format_cores
 from environments.models import (
     Core,
@@ -24,6 +27,7 @@ from environments.models import (
     ResourceDevice,
     ResourceKind,
     Sharing,
+    Tier,
 )
 from environments.use import ResourceUse, read_use
 
@@ -37,7 +41,7 @@ WAY_OUT = "drain the environment and wait for its jobs, then try again"
 def check_environment(environment: Environment, kept: Totals = NONE) -> None:
     """Every rule across the rows of one environment, and that nothing in use was taken away from running jobs.
 
-    `kept` are the totals above the host's size that may stay (`totals_above`, read before the edit). Reads about eight
+    `kept` are the totals above the host's size that may stay (`totals_above`, read before the edit). Reads about ten
     statements. Raises ValidationError {path: [messages]}; writes nothing.
     """
     uses = read_use([environment.pk])
@@ -92,7 +96,7 @@ def size_warnings(environment_ids: Collection[int]) -> list[str]:
 
 
 def warnings(environment: Environment) -> list[str]:
-    """What is allowed but should be known: overcommitted memory and disk, and a free tier that can run nothing."""
+    """What is allowed but should be known: overcommitted memory and disk, and what of the free tier no job can have."""
     found = []
     host = environment.engine.host
     if host is not None:
@@ -111,6 +115,9 @@ def warnings(environment: Environment) -> list[str]:
         missing = [kind for kind in NEEDED if kind not in kinds]
         if missing:
             found.append(f"The free tier lists no {', '.join(missing)}: free jobs cannot run until it does.")
+        limits = limits_of(environment, Tier.FREE)
+        for bound, _, message in hopeless(read_bounds(environment.pk), limits):
+            found.append(f"No free job can have {bound.resource}: {message}")
     return found
 
 
@@ -120,6 +127,7 @@ def _all(environment: Environment, uses: list[ResourceUse], kept: Totals) -> Fou
         return
     yield from _offered(environment, uses)
     yield from _free(environment)
+    yield from _constraints(environment)
     if environment.engine.host_id is not None:
         yield from _cores(environment, uses)
         yield from _sizes(uses, kept)
@@ -149,6 +157,11 @@ def _free(environment: Environment) -> Found:
         except ValidationError as error:
             for field, messages in error.message_dict.items():
                 yield f"free_tier.resources.{part.resource.slug}.{field}", " ".join(messages)
+
+
+def _constraints(environment: Environment) -> Found:
+    for bound, field, message in hopeless(read_bounds(environment.pk), limits_of(environment, Tier.PAID)):
+        yield f"{bound.path}.{field}", message
 
 
 def _cores(environment: Environment, uses: list[ResourceUse]) -> Found:

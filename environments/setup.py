@@ -11,6 +11,7 @@ from django.db import transaction
 from compute_site.core.models import save_clean
 from environments.editing import choose_cores, place_cores
 from environments.models import (
+    Constraint,
     Device,
     Engine,
     Environment,
@@ -22,6 +23,7 @@ from environments.models import (
     ResourceDevice,
     ResourceKind,
     Sharing,
+    constraint_path,
 )
 from environments.reservations import lock_host
 from environments.rules import check_environment
@@ -41,6 +43,7 @@ def create_environment(
     free_fields: Mapping[str, Any] | None = None,
     prices: Mapping[str, Decimal | int] | None = None,
     currency: str = "credit",
+    constraints: Sequence[Mapping[str, Any]] = (),
     **fields: Any,
 ) -> Environment:
     """Make an environment with its resources, prices and free tier; all of it or nothing.
@@ -49,7 +52,8 @@ def create_environment(
     other environment has. `ram_mib` None = the host's memory less the reserve; `disk_mib` None = its disk less the
     reserve; on a fleet engine all three are numbers, the most that one job may get. `devices` maps a resource slug to device UUIDs, `counters` to totals, `limits` to (min, max) per job,
     `free` to the free tier's total (an empty mapping is a free tier that lists nothing, None is no free tier),
-    `prices` to the price of one unit per minute. `fields` are those of Environment.
+    `prices` to the price of one unit per minute. `constraints` are those of `save_constraint`, with resources by slug:
+    {"resource": "gpu", "target": "ram", "min": 8192, "max": 65536}. `fields` are those of Environment.
     Raises ValidationError with paths (`cores`, `resources.<slug>.total`, ...).
     """
     with transaction.atomic():
@@ -79,8 +83,36 @@ def create_environment(
             _add_free_tier(environment, resources, free, free_fields or {})
         if prices:
             _add_prices(environment, resources, prices, currency)
+        for constraint in constraints:
+            save_constraint(Constraint(environment=environment), resources, **constraint)
         check_environment(environment)
     return environment
+
+
+def save_constraint(
+    row: Constraint,
+    resources: Mapping[str, Resource],
+    *,
+    resource: str,
+    target: str = "",
+    target_kind: str = "",
+    per_unit: bool = True,
+    aggregate: bool = False,
+    min: int = 0,
+    max: int | None = None,
+) -> Constraint:
+    """Write a constraint of `row.environment`, whose `resources` are given by slug; MiB where the target has that unit.
+
+    Raises ValidationError with paths below `constraint_path`. That some request can keep it is for `check_environment`.
+    """
+    with errors_at(constraint_path(resource, target or target_kind, per_unit)):
+        with errors_at("resource"):
+            row.resource = _named(resources, resource)
+        with errors_at("target"):
+            row.target = _named(resources, target) if target else None
+        row.target_kind, row.per_unit, row.aggregate = target_kind, per_unit, aggregate
+        row.min, row.max = min, max
+        return save_clean(row)
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
+from environments.admin.constraints import ConstraintInline, save_constraints
 from environments.admin.import_page import export_file, import_page
 from environments.admin.pictures import cores_picture, devices_picture, use_bars
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline, plain
 from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores, parse_cores
-from environments.models import Environment, EnvironmentState, PriceList, Resource
+from environments.models import Constraint, Environment, EnvironmentState, PriceList, Resource
 from environments.permissions import may_export, may_import
 from environments.rules import check_environment, size_warnings, totals_above, warnings
 from environments.use import free_amounts
@@ -69,7 +70,7 @@ class EnvironmentAdmin(EditedAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""
 
     form = EnvironmentForm
-    inlines = (ResourceInline, FreeTierInline, PriceListInline, AccessRuleInline)
+    inlines = (ResourceInline, ConstraintInline, FreeTierInline, PriceListInline, AccessRuleInline)
     list_display = ("slug", "engine", "standing", "use", "prices")
     list_filter = ("state", "engine")
     list_select_related = ("engine", "free_tier")
@@ -168,17 +169,30 @@ class EnvironmentAdmin(EditedAdmin):
         super().save_model(request, obj, form, change)
         form.kept = totals_above([obj.pk])
 
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Constraints wait: they name resources by slug, which all have to be there first."""
+        if formset.model is not Constraint:
+            super().save_formset(request, form, formset, change)
+            return
+        formset.save(commit=False)
+        for row in formset.deleted_objects:
+            row.delete()
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Rows, devices, free parts, prices and cores; then every rule, and all is rolled back if one is broken."""
         super().save_related(request, form, formsets, change)
         environment = form.instance
-        rows: dict[type, list[Any]] = {Resource: [], PriceList: []}
+        rows: dict[type, list[Any]] = {Resource: [], PriceList: [], Constraint: []}
         for formset in formsets:
-            kept = [row for row in formset.forms if row.instance.pk and row not in formset.deleted_forms]
+            new = formset.model is Constraint
+            kept = [
+                row for row in formset.forms if row not in formset.deleted_forms and (new or row.instance.pk)
+            ]
             rows.setdefault(formset.model, []).extend(kept)
         text = form.cleaned_data["cores"]
         save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
         save_rows(environment, rows[Resource], rows[PriceList])
+        save_constraints(environment, rows[Constraint])
         check_environment(environment, form.kept)
         for warning in [*size_warnings([environment.pk]), *warnings(environment)]:
             messages.warning(request, warning)

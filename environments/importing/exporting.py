@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from django.db.models import QuerySet
 
-from environments.importing.offers import SIZED
-from environments.importing.reading import GIB
+from environments.bounds import SIZED
+from environments.importing.constraints import export_constraints
+from environments.importing.reading import GIB, written
 from environments.models import (
     AccessKind,
     Engine,
@@ -86,14 +87,8 @@ def _durations(terms: Environment | FreeTier) -> dict[str, int]:
 
 
 def _amounts(kind: str, row: Resource | FreeResource) -> dict[str, int | str]:
-    """GiB where they are whole, else text with its unit."""
-
-    def written(amount: int) -> int | str:
-        if kind not in SIZED:
-            return amount
-        return amount // GIB if amount % GIB == 0 else f"{amount}MiB"
-
-    return {name: written(getattr(row, name)) for name in ("total", "min", "max")}
+    found = {name: getattr(row, name) for name in ("total", "min", "max")}
+    return {name: written(amount) if kind in SIZED else amount for name, amount in found.items()}
 
 
 def _resource(row: Resource) -> dict[str, Any]:
@@ -106,6 +101,8 @@ def _resource(row: Resource) -> dict[str, Any]:
     }
     if row.sharing != usual:
         found["sharing"] = row.sharing
+    if constraints := export_constraints(row):
+        found["constraints"] = constraints
     if devices:
         told = {
             "description": devices[0].model,

@@ -142,7 +142,7 @@ def _environment(
     }
     if reading.flag("enableNetwork"):
         reading.drop("enableNetwork", NO_NETWORK)
-    resources, cores = read_resources(reading, pool)
+    resources, cores, constraints = read_resources(reading, pool)
     free_tier, free_rules = read_free(reading, resources, expiry, longest)
     return WantedEnvironment(
         slug=_slug(reading, position),
@@ -150,6 +150,7 @@ def _environment(
         fields=fields,
         cores=cores,
         resources=list(resources.values()),
+        constraints=constraints,
         free_tier=free_tier,
         price_lists=read_prices(reading, resources, tokens),
         access={Tier.PAID.value: read_access(reading), Tier.FREE.value: free_rules},

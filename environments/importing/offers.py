@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from decimal import Decimal, localcontext
 from typing import Any
 
+from environments.bounds import SIZED
 from environments.importing.reading import GIB, Reading, shown
 from environments.importing.wanted import Rule, WantedFreeTier, WantedPart, WantedPrices, WantedResource
-from environments.models import AccessKind, ResourceKind
+from environments.models import AccessKind
 
 ADDRESS = re.compile(r"^0x[0-9a-fA-F]{40}\Z")
 WORD = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")  # a currency of our own, such as credit
 DECIMALS = 18
-SIZED = (ResourceKind.RAM, ResourceKind.DISK)
 Resources = Mapping[str, WantedResource]  # by the id that the file has
 
 
@@ -114,6 +114,7 @@ def read_free(
 def _part(row: Reading, resource: WantedResource) -> WantedPart:
     """Only a max: that is all there is for free jobs, never "unlimited"."""
     read = row.mebibytes if resource.kind in SIZED else row.whole
+    row.drop("constraints", "those of the environment's resources hold for free jobs too.")
     least, most, total = read("min"), read("max"), read("total")
     if total is None and most is None:
         row.report.note(row.path, f"neither total nor max: free jobs may use all of {resource.slug}.")

@@ -24,6 +24,8 @@ NAMES = {
     "tls_key": "keyPath",
     "devices": "init.deviceRequests.DeviceIDs",
     "per_minute": "price",
+    "target": "id",
+    "target_kind": "type",
 }
 
 
@@ -55,6 +57,8 @@ def path_in_file(wanted: WantedEnvironment | WantedEngine, path: str) -> str:
             return wanted.cores.path
         if first == "resources" and rest:
             return _joined({one.slug: one.path for one in wanted.resources}, rest, f"{wanted.path}.resources")
+        if first == "constraints":
+            return _in_constraints(wanted, path)
         if first == "free_tier" and wanted.free_tier is not None:
             return _in_free_tier(wanted, rest)
         if first == "fees":
@@ -71,6 +75,14 @@ def _in_free_tier(wanted: WantedEnvironment, rest: str) -> str:
         parts = {part.slug: part.path for part in free.parts}
         return _joined(parts, rest.removeprefix("resources."), f"{free.path}.resources")
     return f"{free.path}.{_name(rest)}" if rest else free.path
+
+
+def _in_constraints(wanted: WantedEnvironment, path: str) -> str:
+    for one in wanted.constraints:
+        key, _, field = path.rpartition(".")
+        if one.key in (path, key):
+            return one.path if path == one.key else f"{one.path}.{_name(field)}"
+    return f"{wanted.path}.{path}"
 
 
 def _joined(paths: dict[str, str], rest: str, otherwise: str) -> str:

@@ -120,9 +120,19 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
                 yield from _flat(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         for position, item in enumerate(value):
-            key = item.get("id") or item.get("feeToken") if isinstance(item, dict) else None
+            key = _key(item) if isinstance(item, dict) else ""
             yield from _flat(item, f"{path}[{key or position}]")
     elif isinstance(value, list):
         yield path, ", ".join(str(item) for item in value)
     else:
         yield path, f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _key(item: dict[str, Any]) -> str:
+    """What an entry of a list is known by; a constraint by its target and how it counts. Empty = by its position."""
+    target = (
+        f"type {item['type']}"
+        if "type" in item and "id" not in item
+        else item.get("id") or item.get("feeToken")
+    )
+    return f"{target}, per job" if item.get("perUnit") is False else target or ""

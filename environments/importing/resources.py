@@ -8,9 +8,10 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from environments.cpuset import parse_cores, unique_cores
+from environments.importing.constraints import read_constraints
 from environments.importing.devices import read_devices
 from environments.importing.reading import Reading, shown
-from environments.importing.wanted import WantedCores, WantedResource
+from environments.importing.wanted import WantedConstraint, WantedCores, WantedResource
 from environments.models import ResourceKind, Sharing
 from environments.models.resource import PHYSICAL
 
@@ -46,20 +47,21 @@ def slug_at(reading: Reading, key: str, text: str) -> str:
 
 def read_resources(
     environment: Reading, pool: Mapping[str, Reading] | None
-) -> tuple[dict[str, WantedResource], WantedCores]:
-    """Resources by the id that the file has for them, and which cores the environment gets.
+) -> tuple[dict[str, WantedResource], WantedCores, list[WantedConstraint]]:
+    """Resources by the id that the file has for them, which cores the environment gets, constraints between resources.
 
     cpu and ram that are not named take what is there. `pool` is None where the engine has none.
     """
     found: dict[str, WantedResource] = {}
     cores = None
+    entries: dict[str, Entry] = {}
     for entry in _entries(environment, pool):
         name = entry.own.text("id")
         resource = _resource(entry, name)
         if name in found or resource.slug in {other.slug for other in found.values()}:
             environment.report.refuse(entry.own.at("id"), f"{shown(name)} stands there twice; keep one.")
             continue
-        found[name] = resource
+        found[name], entries[name] = resource, entry
         if resource.kind == ResourceKind.CPU:
             cores = _cores(entry, environment, resource)
     if cores is None:
@@ -68,7 +70,18 @@ def read_resources(
         if not any(resource.kind == kind for resource in found.values()):
             found[kind.value] = _whole(kind, environment)
     _check_disk(environment, found, pool)
-    return found, cores
+    return found, cores, _constraints(entries, found)
+
+
+def _constraints(entries: Mapping[str, Entry], found: Mapping[str, WantedResource]) -> list[WantedConstraint]:
+    """Those of the environment's entry in place of the pool's; an empty list there is none."""
+    rows = [
+        (row, found[name])
+        for name, entry in entries.items()
+        for row in entry.at("constraints").objects("constraints")
+    ]
+    types = {found[name].slug: entry.at("type").text("type").lower() for name, entry in entries.items()}
+    return read_constraints(rows, found, types)
 
 
 def _entries(environment: Reading, pool: Mapping[str, Reading] | None) -> Iterator[Entry]:
@@ -113,7 +126,7 @@ def _resource(entry: Entry, name: str) -> WantedResource:
     read = "mebibytes" if kind in (ResourceKind.RAM, ResourceKind.DISK) else "whole"
     least, most, total = (getattr(entry.at(key), read)(key) for key in ("min", "max", "total"))
     for part in entry.parts:
-        part.drop("constraints", "constraints between resources are not kept yet.")
+        part.value("constraints")  # the pool's are read, though the environment may have its own
         for key in DEVICE_ONLY if kind != ResourceKind.DEVICE else ("kind",):
             part.drop(key, "it says nothing that is kept here.")
     sharing = entry.at("sharing").text("sharing")

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from environments.models import constraint_path
+
 Rule = tuple[str, str]  # kind and value of an access rule
 
 
@@ -45,6 +47,25 @@ class WantedResource:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedConstraint:
+    """A constraint between resources, by slug; `target_kind` in place of a target is empty otherwise."""
+
+    path: str
+    resource: str
+    target: str
+    target_kind: str
+    per_unit: bool
+    aggregate: bool
+    min: int
+    max: int | None
+
+    @property
+    def key(self) -> str:
+        """What only one constraint of an environment has: our path of it."""
+        return constraint_path(self.resource, self.target or self.target_kind, self.per_unit)
+
+
+@dataclass(frozen=True, slots=True)
 class WantedPart:
     """The free tier's share of a resource. `total` None = all of it."""
 
@@ -82,6 +103,7 @@ class WantedEnvironment:
     fields: Mapping[str, Any]
     cores: WantedCores
     resources: Sequence[WantedResource]
+    constraints: Sequence[WantedConstraint]
     free_tier: WantedFreeTier | None
     price_lists: Sequence[WantedPrices]
     access: Mapping[str, Sequence[Rule]]

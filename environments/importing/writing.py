@@ -9,6 +9,7 @@ from django.db.models import ProtectedError
 
 from compute_site.core.models import save_clean
 from environments.importing.amounts import Amounts, Decided
+from environments.importing.constraints import drop_constraints, write_constraints
 from environments.importing.wanted import Rule, WantedDevice, WantedEnvironment, WantedPrices
 from environments.models import (
     AccessRule,
@@ -40,7 +41,9 @@ def write_environment(
     if environment is not None and environment.state == EnvironmentState.RETIRED:
         raise ValidationError({"slug": f"{environment} is retired for good; give the new one another id."})
     environment = _written(environment or Environment(engine=engine, slug=wanted.slug), wanted.fields)
+    drop_constraints(environment, wanted)
     resources = _write_resources(environment, decided)
+    write_constraints(environment, resources, wanted)
     _write_free_tier(environment, resources, wanted, decided)
     _write_prices(environment, resources, wanted.price_lists)
     _write_access(environment, wanted.access)

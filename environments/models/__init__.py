@@ -1,6 +1,7 @@
 """What may run on which share of which machine."""
 
 from environments.models.access import AccessKind, AccessRule
+from environments.models.constraint import Constraint, constraint_path
 from environments.models.engine import Engine, EngineKind, EngineState
 from environments.models.environment import Environment, EnvironmentState
 from environments.models.host import Core, Device, DeviceHealth, Host
@@ -18,6 +19,7 @@ from environments.models.resource import Resource, ResourceDevice, ResourceKind,
 __all__ = [
     "AccessKind",
     "AccessRule",
+    "Constraint",
     "Core",
     "Device",
     "DeviceHealth",
@@ -41,4 +43,5 @@ __all__ = [
     "ResourceKind",
     "Sharing",
     "Tier",
+    "constraint_path",
 ]

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
-from environments.models import EngineState, Environment, EnvironmentState, FreeTier
+from environments.models import Constraint, EngineState, Environment, EnvironmentState, FreeTier, ResourceKind
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
 from jobs.models import Job, JobStatus
@@ -20,6 +20,24 @@ class Offered(serializers.Serializer):
     free = serializers.IntegerField()
     min = serializers.IntegerField()
     max = serializers.IntegerField()
+
+
+class ConstraintOffer(serializers.Serializer):
+    """What a job that asks for one resource gets of another: at least `min`, at most `max`. Memory and disk in MiB."""
+
+    resource = serializers.CharField(help_text="What is asked for.")
+    target = serializers.CharField(
+        allow_null=True, help_text="What it then takes; null = all of target_kind."
+    )
+    target_kind = serializers.ChoiceField(
+        choices=ResourceKind.choices, allow_null=True, help_text="All resources of this kind together."
+    )
+    per_unit = serializers.BooleanField(
+        help_text="For each core, device, count, or GiB of memory or disk; else for the job."
+    )
+    aggregate = serializers.BooleanField(help_text="Adds up with others on the same target.")
+    min = serializers.IntegerField(help_text="A smaller request is raised to it.")
+    max = serializers.IntegerField(allow_null=True, help_text="A larger request is refused; null = no limit.")
 
 
 class Limits(serializers.Serializer):
@@ -56,6 +74,7 @@ class Offer(Limits):
     network = serializers.BooleanField()
     max_queue_wait = serializers.IntegerField(allow_null=True)
     resources = serializers.DictField(child=Offered())
+    constraints = ConstraintOffer(many=True)
     prices = PriceOffer(many=True)
     free_tier = FreeOffer(allow_null=True)
     queued = serializers.IntegerField(help_text="Jobs that wait now.")
@@ -67,11 +86,12 @@ def offered_environments() -> QuerySet[Environment]:
         engine__state=EngineState.DISABLED
     )
     rows = rows.select_related("engine__host", "free_tier").order_by("engine__name", "slug")
-    return rows.prefetch_related("price_lists__prices__resource")
+    constraints = Constraint.objects.select_related("resource", "target")
+    return rows.prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
 
 
 def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
-    """One offer for each environment, with what is free now; six statements, however many there are."""
+    """One offer for each environment, with what is free now; seven statements, however many there are."""
     rows = list(environments)
     amounts = free_amounts(rows)
     waiting = Job.objects.filter(environment__in=rows, status=JobStatus.QUEUED).order_by()
@@ -92,6 +112,7 @@ def _offer(environment: Environment, uses: Mapping[str, ResourceUse], queued: in
         "max_queue_wait": environment.max_queue_wait,
         **_limits(environment),
         "resources": {slug: _paid_part(use) for slug, use in uses.items()},
+        "constraints": [_constraint(row) for row in environment.constraints.all()],
         "prices": [
             {
                 "currency": price_list.currency,
@@ -109,6 +130,12 @@ def _offer(environment: Environment, uses: Mapping[str, ResourceUse], queued: in
 def _limits(source: Environment | FreeTier) -> dict[str, Any]:
     names = ("min_job_duration", "max_job_duration", "storage_expiry", "max_jobs")
     return {name: getattr(source, name) for name in names}
+
+
+def _constraint(row: Constraint) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in ("per_unit", "aggregate", "min", "max")}
+    target = row.target.slug if row.target else None
+    return {"resource": row.resource.slug, "target": target, "target_kind": row.target_kind or None, **values}
 
 
 def _paid_part(use: ResourceUse) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from environments.importing import Choice, Plan, import_configuration
 from environments.models import (
     AccessRule,
+    Constraint,
     Core,
     Device,
     Engine,
@@ -26,7 +27,7 @@ from tests.environments.conftest import make_engine
 
 TOKEN = "0x967da4048cD07aB37855c090aAF366e4ce1b9F48"
 MODELS: list[Any] = [
-    *(AccessRule, Core, Device, Engine, Environment, FreeResource, FreeTier, Host),
+    *(AccessRule, Constraint, Core, Device, Engine, Environment, FreeResource, FreeTier, Host),
     *(Price, PriceList, Resource, ResourceDevice),
 ]
 

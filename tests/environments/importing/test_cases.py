@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
+from environments.amounts import fill
 from environments.importing import as_json, export_engine
 from environments.models import Core, Device, Engine, Environment
 from tests.environments.importing.conftest import everything, run, told
@@ -103,7 +104,6 @@ def test_the_refusal_names_the_value(large: Engine, name: str, path: str, words:
         ("nested_quickstart", "free jobs may run 360000 s, paid ones 36000 s"),
         ("flat_setupNodeEnv_sh", "[0]: the older form"),
         ("pool_test_valid_cpulist", "no disk is named"),
-        ("pool_compute_md_1", "[0].resources[0].constraints: dropped"),
         (
             "probes/unknown_env_field",
             "[0].environments[0].storageExpirySecs: unknown key, ignored (is storageExpiry meant?)",
@@ -132,3 +132,6 @@ def test_what_some_of_them_come_to(large: Engine):
     assert Device.objects.filter(uuid__in=["GPU-aaaa", "GPU-bbbb"], memory_mib=81_559).count() == 2
     run(text_of("probes/same_device_two_ids"), replace=True)
     assert Device.objects.get(uuid="uuid-a").resource_devices.count() == 2
+    run(text_of("pool_compute_md_1"))
+    asked = fill(Environment.objects.get(slug="gpu-env"), "paid", {"gpu0": 1})
+    assert asked == {"cpu": 1, "ram": 2048, "disk": 1024, "gpu0": 1}
