@@ -44,7 +44,8 @@ def test_a_site_by_the_commands_of_the_readme(node: Node) -> None:
     node.follow("Where no registry is reachable")
     log = node.follow("Up")
     node.ready()
-    prepared, _ = json.JSONDecoder().raw_decode(_plain(log), _plain(log).index("{"))
+    text = _plain(log)
+    prepared, _ = json.JSONDecoder().raw_decode(text, text.rindex("{", 0, text.index('"token"')))
     node.token = prepared["token"]
     assert prepared["admin_password"]
     assert "built from" in log
