@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
-from compute_site.core.db import all_rows
+from compute_site.core.db import all_rows, first_row
 from environments.models import Environment, Host, ResourceKind, Sharing, Tier
 
 # One row per resource. Live rows only: every sum is a scan of a partial index, however many old rows there are.
@@ -110,6 +110,17 @@ class ResourceUse:
         """`free` or `free_tier_free`, by tier."""
         return self.free_tier_free if tier == Tier.FREE else self.free
 
+    def own_room(self, tier: str) -> int:
+        """What would be free by the environment's own total and use alone, whatever others of the host hold."""
+        own = max(0, self.total - self.used)
+        if tier != Tier.FREE:
+            return own
+        return 0 if self.free_tier_total is None else max(0, min(own, self.free_tier_total - self.used_free))
+
+    def short_by_host(self, amount: int, tier: str) -> bool:
+        """Whether `amount` does not fit only because others of the host hold it, or a device of it is unhealthy."""
+        return self.room(tier) < amount <= self.own_room(tier)
+
 
 def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
     """Every resource of these environments with its use; one statement. Under a host's lock it stays true.
@@ -129,6 +140,23 @@ def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, Res
     for use in read_use(keys):
         amounts[use.environment_id][use.slug] = use
     return amounts
+
+
+PLACES_SQL = """
+SELECT (SELECT count(*) FROM environments_reservation
+         WHERE environment_id = e.id AND tier = %(tier)s AND released_at IS NULL
+           AND exited_at IS NULL AND status = 'held'),
+       CASE WHEN %(tier)s = 'free' THEN t.max_jobs ELSE e.max_jobs END
+  FROM environments_environment e LEFT JOIN environments_freetier t ON t.environment_id = e.id
+ WHERE e.id = %(environment)s
+"""
+
+
+def job_places(environment: Environment, tier: str) -> tuple[int, int | None]:
+    """Jobs of the tier that run there now, and the most that may (None = no limit). Paid and free count apart."""
+    row = first_row(PLACES_SQL, {"environment": environment.pk, "tier": tier})
+    assert row is not None
+    return row[0], row[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,13 @@ class StaleToken(TransitionRefused):
 
 
 class CapacityUnavailable(SiteError):
-    """A reservation does not fit now; the job stays queued. `resource` names what is short."""
+    """A reservation does not fit now; the job stays queued. `resource` names what is short, `of_host` that others of the
+    same host have it, while the environment's own total would do."""
 
     def __init__(self, message: str, *, resource: str = "") -> None:
         super().__init__(message)
         self.resource = resource
+        self.of_host = False
 
 
 class AttemptFailed(SiteError):
