@@ -4,13 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 
 from compute_site.core.db import all_rows
 from compute_site.core.errors import CapacityUnavailable
-from environments.models import Environment, ResourceKind, Tier
+from environments.models import EngineState, ResourceKind, Tier
 from environments.use import ResourceUse, free_amounts, job_places
-from jobs.models import Job
+from jobs.models import Job, JobStatus
 
+MOST = 256  # of so many the longest waiting ones are looked at
 HEALTHY_SQL = """
 SELECT o.resource_id, count(*) FROM environments_resourcedevice o JOIN environments_device d ON d.id = o.device_id
  WHERE o.environment_id = ANY(%s) AND d.health = 'healthy' GROUP BY o.resource_id
@@ -39,9 +41,20 @@ class Kept:
         healthy = healthy_devices([one.pk for one in self._environments]) if jobs else {}
         self._jobs = [job for job in jobs if _may_ever_fit(job, self._before[job.environment_id], healthy)]
 
+    def would_miss(self, job: Job, now: datetime) -> bool:
+        """Whether one that goes before `job` would lack what `job` asks; devices are taken for shared by their name."""
+        own = is_overdue(job, now)
+        uses = free_amounts([job.environment])[job.environment_id]
+        return any(
+            _would_lose(other, self._before[other.environment_id], job, uses)
+            for other in self._jobs
+            if _goes_before(other, job, overdue=own)
+        )
+
     def check(self, job: Job) -> None:
         """Raises CapacityUnavailable when what was just reserved for `job` is missing now for one that goes before it."""
-        ahead = [other for other in self._jobs if _goes_before(other, job, self._jobs)]
+        own = any(other.pk == job.pk for other in self._jobs)
+        ahead = [other for other in self._jobs if _goes_before(other, job, overdue=own)]
         if not ahead:
             return
         now = free_amounts(self._environments)
@@ -53,9 +66,25 @@ class Kept:
                 raise CapacityUnavailable(f"kept for job {other}, which waited longer", resource=slug)
 
 
+def is_kept_from(job: Job, now: datetime) -> bool:
+    """Whether a queued job (saved or not) would take what is kept for an overdue one of the same host."""
+    passed = now - timedelta(seconds=settings.MAX_BYPASS_SECONDS)
+    host_id = job.environment.engine.host_id
+    overdue = Job.objects.filter(
+        Q(not_before__isnull=True) | Q(not_before__lte=now),
+        status=JobStatus.QUEUED,
+        passed_over_since__lte=passed,
+        cancel_requested_at__isnull=True,
+        environment__engine__host=host_id,
+        environment__engine__state=EngineState.ACTIVE,
+    )
+    keys = list(overdue.exclude(pk=job.pk).values_list("pk", flat=True)[:MOST])
+    return bool(keys) and Kept(keys).would_miss(job, now)
+
+
 def healthy_devices(environment_ids: Sequence[int]) -> dict[int, int]:
     """How many healthy devices each device resource of these environments has, held or not."""
-    return dict(all_rows(HEALTHY_SQL, [list(environment_ids)]))  # type: ignore[arg-type]  # rows of two
+    return {resource: count for resource, count in all_rows(HEALTHY_SQL, [list(environment_ids)])}
 
 
 def most(use: ResourceUse, tier: str, healthy: Mapping[int, int]) -> int:
@@ -73,11 +102,30 @@ def _may_ever_fit(job: Job, uses: Mapping[str, ResourceUse], healthy: Mapping[in
     return all(slug in uses and amount <= most(uses[slug], job.tier, healthy) for slug, amount in amounts)
 
 
-def _goes_before(other: Job, job: Job, overdue: Sequence[Job]) -> bool:
+def _goes_before(other: Job, job: Job, *, overdue: bool) -> bool:
     """Paid jobs wait for no free one; of two overdue jobs the one that was passed over first goes first."""
     if other.pk == job.pk or (other.tier == Tier.FREE and job.tier == Tier.PAID):
         return False
-    return _rank(other) < _rank(job) if any(each.pk == job.pk for each in overdue) else True
+    return _rank(other) < _rank(job) if overdue else True
+
+
+def _would_lose(
+    other: Job, theirs: Mapping[str, ResourceUse], job: Job, mine: Mapping[str, ResourceUse]
+) -> bool:
+    """As `_lost` after a reservation for `job` that is not made."""
+    asked = job.terms["resources"]
+    for slug, amount in other.terms["resources"].items():
+        use, taken = theirs[slug], asked.get(slug, 0)
+        room = use.room(other.tier)
+        if other.environment_id == job.environment_id:
+            left = room - taken
+        elif use.host_free is not None and slug in mine and use.shares_with(mine[slug]):
+            left = min(room, use.host_free - taken)
+        else:
+            continue
+        if left < min(room, amount):
+            return True
+    return False
 
 
 def _lost(job: Job, before: Mapping[str, ResourceUse], after: Mapping[str, ResourceUse]) -> str | None:
@@ -93,6 +141,5 @@ def _same_queue(one: Job, other: Job) -> bool:
 
 
 def _no_place_left(job: Job) -> bool:
-    environment: Environment = job.environment
-    running, allowed = job_places(environment, job.tier)
+    running, allowed = job_places([job.environment_id])[job.environment_id, job.tier]
     return allowed is not None and running >= allowed

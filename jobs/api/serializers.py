@@ -11,7 +11,7 @@ from jobs.api.account_serializers import CostDetail
 from jobs.billing.cost import cost
 from jobs.end_reasons import END_REASONS
 from jobs.models import Artifact, Attempt, Job, JobEvent
-from jobs.pending import engine_reasons, pending_reason
+from jobs.pending import engine_reasons, estimated_wait, pending_reason
 from jobs.spec_function import bundle_of
 
 TEXT_OR_NULL = {"type": ["string", "null"]}
@@ -61,6 +61,9 @@ class JobDetail(JobListing):
     """A job with everything but its log, events and outputs."""
 
     pending_reason = serializers.SerializerMethodField(help_text="What a queued job waits for.")
+    estimated_wait = serializers.SerializerMethodField(
+        help_text="Seconds until a queued job starts at the latest, by the deadlines of others; null = unknown."
+    )
     end_message = serializers.SerializerMethodField(help_text="The end reason in words.")
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
     spec = serializers.SerializerMethodField(
@@ -72,7 +75,7 @@ class JobDetail(JobListing):
 
     class Meta(JobListing.Meta):
         fields = [
-            *JobListing.Meta.fields, "pending_reason", "end_message", "end_detail", "resources", "usage", "cost", "spec",
+            *JobListing.Meta.fields, "pending_reason", "estimated_wait", "chosen", "end_message", "end_detail", "resources", "usage", "cost", "spec",
             "terms", "image_id", "attempts_made", "max_attempts", "not_before", "queue_expires_at",
             "cancel_requested_at", "result", "manifest", "manifest_sha256", "refused_outputs", "storage_expires_at",
             "storage_purged_at", "attempts",
@@ -82,6 +85,10 @@ class JobDetail(JobListing):
     @extend_schema_field(TEXT_OR_NULL)
     def get_pending_reason(self, job: Job) -> str | None:
         return pending_reason(job)
+
+    @extend_schema_field({"type": ["integer", "null"]})
+    def get_estimated_wait(self, job: Job) -> int | None:
+        return estimated_wait(job)
 
     @extend_schema_field(TEXT_OR_NULL)
     def get_end_message(self, job: Job) -> str | None:
