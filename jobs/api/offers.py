@@ -7,15 +7,8 @@ from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
 from compute_site.core.db import database_now
-from environments.models import (
-    Constraint,
-    EngineState,
-    Environment,
-    EnvironmentState,
-    FreeTier,
-    ResourceKind,
-    Tier,
-)
+from environments.access import offered
+from environments.models import Constraint, Environment, EnvironmentState, FreeTier, ResourceKind, Tier
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
 from jobs.estimate import Estimates
@@ -98,13 +91,9 @@ class Offer(Limits):
 
 
 def offered_environments() -> QuerySet[Environment]:
-    """Environments that take jobs or still finish some, on engines that are not disabled."""
-    rows = Environment.objects.exclude(state=EnvironmentState.RETIRED).exclude(
-        engine__state=EngineState.DISABLED
-    )
-    rows = rows.select_related("engine__host", "free_tier").order_by("engine__name", "slug")
+    """Environments on offer, with their prices and constraints."""
     constraints = Constraint.objects.select_related("resource", "target")
-    return rows.prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
+    return offered().prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
 
 
 def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
