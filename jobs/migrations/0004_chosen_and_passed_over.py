@@ -33,4 +33,14 @@ class Migration(migrations.Migration):
                 name="job_passed_over",
             ),
         ),
+        # With the tier: a queue without free jobs was read to its end for the first free one, at every take.
+        migrations.RemoveIndex(model_name="job", name="job_queued"),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "queued")),
+                fields=["environment", "tier", "id"],
+                name="job_queued",
+            ),
+        ),
     ]

@@ -142,7 +142,9 @@ class Job(PublicModel):
             ),
         ]
         indexes = [
-            models.Index(fields=["environment", "id"], condition=Q(status="queued"), name="job_queued"),
+            models.Index(
+                fields=["environment", "tier", "id"], condition=Q(status="queued"), name="job_queued"
+            ),
             models.Index(fields=["account"], condition=Q(status="queued"), name="job_queued_by_account"),
             models.Index(fields=["queue_expires_at"], condition=Q(status="queued"), name="job_queue_expiry"),
             models.Index(
