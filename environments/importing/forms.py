@@ -141,7 +141,9 @@ def _environment(
         "max_queue_wait": reading.whole("maxQueueWait"),
     }
     labels = reading.object("labels")
-    if labels is not None:  # a file that says nothing of them, like any of Ocean Node's, leaves them as they are
+    if (
+        labels is not None
+    ):  # a file that says nothing of them, like any of Ocean Node's, leaves them as they are
         fields["labels"] = {name: labels.text(name) for name in labels.names()}
     if reading.flag("enableNetwork"):
         reading.drop("enableNetwork", NO_NETWORK)
