@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("environments", "0002_device_seen_access_rules"),
+        ("environments", "0003_constraints"),
     ]
 
     operations = [
