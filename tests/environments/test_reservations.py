@@ -137,7 +137,7 @@ class TestAcquire:
 
     def test_few_statements(self, environment, statements):
         take(environment, cpu=1, gpu=1)
-        assert len(statements) == 5  # lock, claim, use, devices, insert
+        assert len(statements) == 6  # constraints (of the fill), lock, claim, use, devices, insert
 
     def test_cores_run_out(self, environment):
         take(environment, cpu=3)
