@@ -1,12 +1,13 @@
 """Fill: from what a job asks to the amounts that it gets, before anything is reserved."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from django.core.exceptions import ValidationError
 
 from environments.bounds import Limits, read_bounds
 from environments.constraints import settle
 from environments.models import Environment, FreeResource, Resource, ResourceKind, Tier
+from environments.use import ResourceUse
 
 # What a job gets at least even where an operator's `min` is 0: it never starts unpinned, and neither its root
 # process nor its folders fit into nothing. Cores and MiB; never more than the resource's own max.
@@ -41,6 +42,18 @@ def fill(environment: Environment, tier: str, asked: Mapping[str, object]) -> di
     if errors:
         raise ValidationError({"resources": errors})
     return settle(amounts, limits, read_bounds(environment.pk), _for(tier))
+
+
+def least_amounts(uses: Iterable[ResourceUse], tier: str) -> dict[str, int]:
+    """What a job of the tier gets that asks for nothing; empty where the tier has nothing to run on."""
+    amounts: dict[str, int] = {}
+    kinds = set()
+    for use in uses:
+        least, most = (use.free_tier_min, use.free_tier_max) if tier == Tier.FREE else (use.min, use.max)
+        if least is not None and most is not None:
+            amounts[use.slug] = max(least, min(FLOORS.get(use.kind, 0), most))
+            kinds |= {use.kind} if most > 0 else set()
+    return amounts if kinds >= set(FLOORS) else {}
 
 
 def limits_of(environment: Environment, tier: str) -> dict[str, Limits]:

@@ -4,7 +4,6 @@ The order in every transaction: lock the host, then read in new statements, then
 four statements this way and the host's lock is held only as long as they last.
 """
 
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from uuid import UUID
 from django.db import IntegrityError, connection, transaction
 
 from compute_site.core.db import all_rows, constraint_name, first_row, require_transaction
-from compute_site.core.errors import CapacityUnavailable, TransitionRefused
+from compute_site.core.errors import TransitionRefused
 from environments.amounts import fill
 from environments.models import (
     Environment,
@@ -24,10 +23,10 @@ from environments.models import (
     ResourceKind,
     Tier,
 )
+from environments.refusal import Refusals
 from environments.statements import (
     CLAIM_SQL,
     DEVICES_SQL,
-    HOLDERS_SQL,
     INSERT_SQL,
     LOCK_BY_HOLDER_SQL,
     LOCK_SQL,
@@ -50,7 +49,6 @@ __all__ = [
     "revoke",
 ]
 
-log = logging.getLogger(__name__)
 HOST_FIELDS = [field.attname for field in Host._meta.concrete_fields]
 HOST_COLUMNS = ", ".join(str(field.column) for field in Host._meta.concrete_fields)
 _locked = threading.local()  # .hosts: host id → the transaction that locked it, of this thread's connection
@@ -110,17 +108,21 @@ def acquire(
     """
     offer = _offer(environment, tier, uid_range)
     uses = {use.slug: use for use in read_use([environment.pk])}
-    _check_offer(offer, environment, tier)
+    refusals = Refusals(environment, tier, offer.host_id)
+    _check_offer(offer, refusals)
     for slug, amount in amounts.items():
         if slug not in uses or amount > uses[slug].room(tier):
-            raise _unavailable(slug, amount, uses.get(slug), offer.host_id, tier)
+            raise refusals.resource(slug, amount, uses.get(slug))
     wanted = [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
     cores = offer.cores[: sum(amount for use, amount in wanted if use.kind == ResourceKind.CPU)]
     devices = _free_devices(wanted, offer.host_id)
-    if not cores or offer.uid is None:
-        raise _unavailable("uid" if cores else "cpu", 1, None, offer.host_id, tier)
-    if len(devices) != sum(amount for use, amount in wanted if use.kind == ResourceKind.DEVICE):
-        raise CapacityUnavailable("a device has just become unhealthy", resource="device")
+    if not cores:
+        raise refusals.other("cpu", "no core is free")
+    if offer.uid is None:
+        raise refusals.other("uid", "no numeric user is free", total=uid_range[1])
+    for use, amount in wanted:
+        if use.kind == ResourceKind.DEVICE and amount != sum(key == use.resource_id for key, _, _ in devices):
+            raise refusals.resource(use.slug, amount, use)  # one has just become unhealthy
     reservation_id = _insert(
         holder=holder,
         environment=environment,
@@ -205,34 +207,16 @@ def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _
     return offer
 
 
-def _check_offer(offer: _Offer, environment: Environment, tier: str) -> None:
+def _check_offer(offer: _Offer, refusals: Refusals) -> None:
+    environment, told = refusals.environment, ""
     if offer.gone or offer.state == EnvironmentState.RETIRED:
-        raise CapacityUnavailable(f"{environment} is {'gone with its host' if offer.gone else offer.state}")
-    if tier == Tier.FREE and offer.max_jobs is None:
-        raise CapacityUnavailable(f"{environment} has no free tier", resource="jobs")
-    if offer.max_jobs is not None and offer.jobs >= offer.max_jobs:
-        log.info(
-            "not reserved: resource=jobs tier=%s asked=1 used=%d total=%d environment=%s",
-            *(tier, offer.jobs, offer.max_jobs, environment.slug),
-        )
-        raise CapacityUnavailable(
-            f"{offer.jobs} of {offer.max_jobs} {tier} jobs are there already", resource="jobs"
-        )
-
-
-def _unavailable(
-    slug: str, asked: int, use: ResourceUse | None, host_id: int, tier: str
-) -> CapacityUnavailable:
-    """The error, after the one line in the log that tells an operator why."""
-    holders = [row[0] for row in all_rows(HOLDERS_SQL, [host_id])]
-    log.info(
-        "not reserved: resource=%s tier=%s asked=%d used=%s total=%s used_on_host=%s physical=%s members_free=%s holders=%s",
-        *(slug, tier, asked, use and (use.used_free if tier == Tier.FREE else use.used)),
-        *(use and (use.free_tier_total if tier == Tier.FREE else use.total), use and use.host_used),
-        *(use and use.host_size, use and use.members_free, holders),
-    )
-    free = use.room(tier) if use else 0
-    return CapacityUnavailable(f"needs {asked} {slug}, {free} free", resource=slug)
+        told = f"{environment} is {'gone with its host' if offer.gone else offer.state}"
+    elif refusals.tier == Tier.FREE and offer.max_jobs is None:
+        told = f"{environment} has no free tier"
+    elif offer.max_jobs is not None and offer.jobs >= offer.max_jobs:
+        told = f"{offer.jobs} of {offer.max_jobs} {refusals.tier} jobs are there already"
+    if told:
+        raise refusals.other("jobs", told, used=offer.jobs, total=offer.max_jobs)
 
 
 def _free_devices(wanted: Sequence[tuple[ResourceUse, int]], host_id: int) -> list[tuple[int, int, str]]:

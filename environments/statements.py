@@ -58,10 +58,6 @@ devices AS (
            unnest(%(device_resources)s::bigint[], %(devices)s::bigint[]) AS d (resource, device))
 SELECT id FROM claim
 """
-HOLDERS_SQL = """
-SELECT holder::text FROM environments_reservation
- WHERE host_id = %s AND released_at IS NULL ORDER BY id LIMIT 8
-"""
 RELEASE_RUNNING_SQL = """
 WITH exited AS (
     UPDATE environments_reservation SET exited_at = clock_timestamp()

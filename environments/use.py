@@ -77,17 +77,23 @@ class ResourceUse:
     members_free: int | None
     host_id: int | None
 
+    @property
+    def host_free(self) -> int | None:
+        """What nobody on the host holds: memory and disk, a shared counter, cores and devices; None for the rest."""
+        if self.host_id is None:
+            return None
+        if self.kind in (ResourceKind.RAM, ResourceKind.DISK):
+            return (self.host_size or 0) - (self.host_used or 0)
+        if self.kind == ResourceKind.COUNTER and self.sharing == Sharing.SHARED_EXCLUSIVE:
+            return self.total - (self.host_used or 0)
+        return self.members_free
+
     @cached_property
     def free(self) -> int:
         """What one more paid job could get now: the smallest of the environment's, the host's and the free members."""
         rooms = [self.total - self.used]
-        if self.host_id is not None:
-            if self.kind in (ResourceKind.RAM, ResourceKind.DISK):
-                rooms.append((self.host_size or 0) - (self.host_used or 0))
-            elif self.kind == ResourceKind.COUNTER and self.sharing == Sharing.SHARED_EXCLUSIVE:
-                rooms.append(self.total - (self.host_used or 0))
-            elif self.members_free is not None:
-                rooms.append(self.members_free)
+        if self.host_free is not None:
+            rooms.append(self.host_free)
         return max(0, min(rooms))
 
     @cached_property
@@ -106,9 +112,35 @@ class ResourceUse:
         """At most what the host has of it: a total, and what goes with it, may be more (ADR 0007)."""
         return amount if self.host_size is None else max(0, min(amount, self.host_size))
 
+    def shares_with(self, other: "ResourceUse") -> bool:
+        """Whether both come out of the same memory, disk, shared counter or (by their name) devices of one host."""
+        if (self.host_id, self.kind) != (other.host_id, other.kind) or self.kind == ResourceKind.CPU:
+            return False
+        return self.kind in (ResourceKind.RAM, ResourceKind.DISK) or (
+            (self.slug, self.sharing) == (other.slug, other.sharing)
+            and self.sharing == Sharing.SHARED_EXCLUSIVE
+        )
+
+    def used_elsewhere(self, healthy: int = 0) -> int:
+        """What other environments of the host hold of the same thing; of `healthy` devices where it is a device."""
+        if self.kind == ResourceKind.DEVICE:
+            return max(0, healthy - (self.members_free or 0) - self.used)
+        return max(0, (self.host_used or 0) - self.used)
+
     def room(self, tier: str) -> int:
         """`free` or `free_tier_free`, by tier."""
         return self.free_tier_free if tier == Tier.FREE else self.free
+
+    def own_room(self, tier: str) -> int:
+        """What would be free by the environment's own total and use alone, whatever others of the host hold."""
+        own = max(0, self.total - self.used)
+        if tier != Tier.FREE:
+            return own
+        return 0 if self.free_tier_total is None else max(0, min(own, self.free_tier_total - self.used_free))
+
+    def short_by_host(self, amount: int, tier: str) -> bool:
+        """Whether `amount` does not fit only because others of the host hold it, or a device of it is unhealthy."""
+        return self.room(tier) < amount <= self.own_room(tier)
 
 
 def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
@@ -129,6 +161,27 @@ def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, Res
     for use in read_use(keys):
         amounts[use.environment_id][use.slug] = use
     return amounts
+
+
+PLACES_SQL = """
+SELECT e.id, t.tier, (SELECT count(*) FROM environments_reservation
+                       WHERE environment_id = e.id AND tier = t.tier AND released_at IS NULL
+                         AND exited_at IS NULL AND status = 'held'),
+       CASE WHEN t.tier = 'free' THEN f.max_jobs ELSE e.max_jobs END
+  FROM environments_environment e
+ CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
+  LEFT JOIN environments_freetier f ON f.environment_id = e.id
+ WHERE e.id = ANY(%s)
+"""
+
+
+def job_places(environment_ids: Iterable[int]) -> dict[tuple[int, str], tuple[int, int | None]]:
+    """By environment key and tier: jobs that run there now, and the most that may (None = no limit).
+
+    Paid and free jobs count apart. One statement.
+    """
+    rows = all_rows(PLACES_SQL, [list(environment_ids)])
+    return {(environment, tier): (running, allowed) for environment, tier, running, allowed in rows}
 
 
 @dataclass(frozen=True, slots=True)

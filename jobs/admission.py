@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,19 +12,17 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
-from environments.access import has_rules, may_use
-from environments.models import EngineKind, EngineState, Environment, EnvironmentState, FreeTier, Tier
-from environments.reservations import fill
-from jobs.admission_reads import lock_account, queue_and_key, read_offer
+from environments.access import has_rules
+from environments.models import Environment, EnvironmentState
+from jobs.admission_reads import lock_account, queue_and_key
 from jobs.billing.holds import place
 from jobs.billing.models import Account, Membership
+from jobs.choice import choose
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
 from jobs.spec import SPEC_VERSION, Spec
+from jobs.terms import MAX_ATTEMPTS, TERMS_VERSION, agree
 from jobs.transitions import record_event
-
-MAX_ATTEMPTS = 3
-TERMS_VERSION = 1
 
 
 def admit(
@@ -43,11 +40,11 @@ def admit(
         wanted = account.public_id if account is not None else spec.account
         account = lock_account(user.pk, wanted)
         if account is None:
-            raise _no_account(user, wanted)
+            raise no_account(user, wanted)
         queued, earlier, earlier_digest = queue_and_key(account, idempotency_key)
         if earlier is not None:
             return _replay(earlier, earlier_digest, digest), True
-        _check_account(account, queued)
+        check_account(account, queued)
         job = _queue(user, account, spec, body)
         place(job)
         if idempotency_key:
@@ -56,16 +53,23 @@ def admit(
     return job, False
 
 
+def agree_on(
+    user: AbstractBaseUser, account: Account, spec: Spec, now: datetime
+) -> tuple[Environment, dict[str, Any]]:
+    """The environment, named or chosen by the selector, and the fields of the job that were agreed there.
+
+    Nothing is written. Raises what refuses the job: ValidationError or Rejected.
+    """
+    if spec.selector is not None:
+        return choose(user, account, spec, now)
+    environment, restricted = _find_environment(spec.environment or "", spec.tier)
+    return environment, agree(environment, spec, user, now, restricted=restricted)
+
+
 def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str, Any]) -> Job:
-    """The job's row and its first event; whatever refuses it raises before anything is written."""
+    """The job's row and its first events; whatever refuses it raises before anything is written."""
     now = account.now  # type: ignore[attr-defined]  # read with the lock
-    environment, restricted = _find_environment(spec.environment, spec.tier)
-    if restricted and not may_use(environment, spec.tier, user):
-        text = f"The {spec.tier} tier of this environment is not open to you."
-        raise NotAdmitted(text, field="environment", code="no_access")
-    if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
-        text = "Remote workers run containers only, no functions yet."
-        raise NotAdmitted(text, field="function", code="fleet_no_functions")
+    environment, agreed = agree_on(user, account, spec, now)
     job = Job(
         account=account,
         submitted_by_id=user.pk,
@@ -77,10 +81,12 @@ def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str,
         labels=dict(spec.labels),
         max_attempts=MAX_ATTEMPTS,
         created_at=now,
-        **_terms(environment, spec, now),
+        **agreed,
     )
     job.save(force_insert=True)
     record_event(job.pk, JobStatus.QUEUED)
+    if job.chosen is not None:
+        record_event(job.pk, "chosen", f"{environment}: {job.chosen['because']}", **job.chosen)
     return job
 
 
@@ -91,7 +97,8 @@ def canonical(data: Any) -> bytes:
     ).encode()
 
 
-def _no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
+def no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
+    """Why `lock_account` found none."""
     if wanted:
         message, code = "You are a member of no such account.", "unknown"
     elif Membership.objects.filter(user=user.pk).exists():
@@ -110,7 +117,8 @@ def _replay(job_id: int, earlier_digest: str | None, digest: str) -> Job:
     return Job.objects.select_related("account", "environment__engine").get(pk=job_id)
 
 
-def _check_account(account: Account, queued: int) -> None:
+def check_account(account: Account, queued: int) -> None:
+    """Whether the account may have one more job. Raises NotAdmitted or QuotaExceeded."""
     if account.closed_at is not None:
         raise NotAdmitted("This account is closed.", field="account", code="account_closed")
     limit = settings.MAX_QUEUED_JOBS_PER_ACCOUNT
@@ -129,67 +137,4 @@ def _find_environment(name: str, tier: str) -> tuple[Environment, bool]:
         raise ValidationError(
             {"environment": ValidationError("There is no such environment.", code="unknown")}
         )
-    if environment.state != EnvironmentState.ACTIVE:
-        raise NotAdmitted(
-            "This environment is draining: it takes no new jobs.", field="environment", code="draining"
-        )
-    if environment.engine.state != EngineState.ACTIVE:
-        text = f"The engine of this environment is {environment.engine.state}: it takes no new jobs."
-        raise NotAdmitted(text, field="environment", code="engine_not_active")
-    host = environment.engine.host  # none: the fleet
-    if host is not None and host.declared_gone_at is not None:
-        text = "The machine of this environment is gone: it takes no new jobs."
-        raise NotAdmitted(text, field="environment", code="host_gone")
     return environment, environment.restricted
-
-
-def _terms(environment: Environment, spec: Spec, now: datetime) -> dict[str, Any]:
-    """The fields of the job that say what was agreed: they never change, whatever becomes of the environment."""
-    limits = _limits(environment, spec.tier)
-    longest = limits.max_job_duration
-    if spec.max_duration is not None and spec.max_duration > longest:
-        text = f"At most {longest} seconds in this environment and tier; asked: {spec.max_duration}."
-        raise ValidationError({"max_duration": ValidationError(text, code="too_long")})
-    waits = [wait for wait in (spec.max_queue_wait, environment.max_queue_wait) if wait is not None]
-    paid = spec.tier == Tier.PAID
-    kinds, currency, prices = read_offer(environment.pk)
-    if paid and not currency:
-        raise NotAdmitted(
-            "This environment has no prices, so no paid jobs.", field="tier", code="tier_not_offered"
-        )
-    amounts = fill(environment, spec.tier, spec.resources)
-    terms = {
-        "resources": amounts,
-        "kinds": {slug: kinds[slug] for slug in amounts},
-        "tier": spec.tier,
-        "currency": currency if paid else "",
-        "prices": prices if paid else {},
-        "min_job_duration": limits.min_job_duration,
-        "max_job_duration": longest,
-        "max_queue_wait": min(waits, default=None),
-        "network": environment.enable_network,
-        "storage_expiry": limits.storage_expiry,
-        "max_attempts": MAX_ATTEMPTS,
-        "log_cap": settings.LOG_CAP_BYTES,
-    }
-    return {
-        "terms": terms,
-        "max_duration": spec.max_duration or longest,
-        "queue_expires_at": queue_expiry(terms, now),
-    }
-
-
-def queue_expiry(terms: Mapping[str, Any], since: datetime) -> datetime | None:
-    """When a job with these terms, queued (again) at `since`, expires in the queue; None = never."""
-    wait = terms["max_queue_wait"]
-    return since + timedelta(seconds=wait) if wait is not None else None
-
-
-def _limits(environment: Environment, tier: str) -> Environment | FreeTier:
-    """Where the durations and the expiry of this tier stand."""
-    if tier == Tier.PAID:
-        return environment
-    free_tier = getattr(environment, "free_tier", None)
-    if free_tier is None:
-        raise NotAdmitted("This environment has no free tier.", field="tier", code="tier_not_offered")
-    return free_tier

@@ -47,11 +47,15 @@ def queue_and_key(account: Account, key: str) -> tuple[int, int | None, str | No
     return row[0], row[1], row[2]
 
 
-def read_offer(environment_id: int) -> tuple[dict[str, str], str, dict[str, str]]:
-    """Kinds by resource; the currency, empty when nothing has a price; prices per unit and minute as decimal text."""
+def read_offer(environment_id: int, currency: str = "") -> tuple[dict[str, str], str, dict[str, str]]:
+    """Kinds by resource; the currency, by default the first that has prices; prices per unit and minute as decimal text.
+
+    Where nothing has a price (in that currency) there are none.
+    """
     with connection.cursor() as cursor:
         cursor.execute(OFFER_SQL, [environment_id])
         rows = cursor.fetchall()
     kinds = {slug: kind for slug, kind, _, _ in rows}
-    currency = next((name for _, _, name, _ in rows if name is not None), "")
-    return kinds, currency, {slug: format(price, "f") for slug, _, name, price in rows if name == currency}
+    currency = currency or next((name for _, _, name, _ in rows if name is not None), "")
+    prices = {slug: format(price, "f") for slug, _, name, price in rows if name == currency != ""}
+    return kinds, currency, prices

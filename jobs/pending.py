@@ -1,15 +1,18 @@
 """Why a queued job does not run yet: computed from the rows of now, never guessed."""
 
+import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Q
 
 from compute_site.core.db import database_now
-from environments.models import Engine, EngineState, EnvironmentState, Reservation, ReservationStatus, Tier
-from environments.reservations import free_amounts
+from environments.models import Engine, EngineState, Environment, EnvironmentState, ResourceKind
+from environments.use import ResourceUse, free_amounts, job_places
+from jobs.estimate import Estimates
+from jobs.line import place_in_line, running_jobs
 from jobs.models import Job, JobStatus
+from jobs.overdue import healthy_devices, is_kept_from, most
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -17,30 +20,55 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     """What a queued job waits for, in words (`needs 2 cpu, 1 free; third in line`); None when it is not queued.
 
-    `job` comes with its environment, engine and host. Reads the use of its environment and its place in the queue.
+    `job` (saved or not) comes with its environment, engine and host. Reads the use of its environment and its place in
+    line.
     """
     if job.status != JobStatus.QUEUED:
         return None
     now = now or database_now()
     if job.not_before is not None and job.not_before > now:
         return f"retry after {_time(job.not_before)}"
-    host = job.environment.engine.host
-    if host is None:
-        return _fleet_reason()
-    reasons = [*engine_reasons(job.environment.engine, now), *_full_house(job), *_shortages(job)]
-    if host.declared_gone_at is not None:
-        reasons.insert(0, f"host {host} is gone: nothing starts there any more")
-    if job.environment.state == EnvironmentState.RETIRED:
-        reasons.insert(0, f"environment {job.environment} is retired")
-    place = queue_place(job, now)
+    if job.environment.engine.host is None:
+        return next(place_reasons(job.environment, now))
+    reasons = [*place_reasons(job.environment, now), *_caps(job), *_shortages(job)]
+    place = place_in_line(job, now)
+    if not reasons and is_kept_from(job, now):
+        reasons.append("what it needs is kept for a job that waited longer")
     if not reasons and place == 1:
         return "first in line; about to start"
     return "; ".join([*reasons, f"{ordinal(place)} in line"])
 
 
+def estimated_wait(job: Job, now: datetime | None = None) -> int | None:
+    """Seconds until a queued job starts at the latest, as far as the deadlines of others tell; None when unknown."""
+    if job.status != JobStatus.QUEUED:
+        return None
+    now = now or database_now()
+    if any(place_reasons(job.environment, now)):
+        return None
+    if running_jobs(job.account_id) >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT or is_kept_from(job, now):
+        return None
+    wait = Estimates([job.environment], now).of_job(job)
+    later = (job.not_before - now).total_seconds() if job.not_before is not None else 0
+    return None if wait is None else max(wait, math.ceil(later))
+
+
 def _fleet_reason() -> str:
     """Jobs of the fleet leave the queue as soon as a unit is made of them; workers are waited for afterwards."""
     return "about to become a unit of the fleet" if settings.FLEET_ENABLED else "the fleet is off"
+
+
+def place_reasons(environment: Environment, now: datetime) -> Iterator[str]:
+    """What of the environment, its engine and its host keeps every job waiting; no statement is needed."""
+    host = environment.engine.host
+    if environment.state == EnvironmentState.RETIRED:
+        yield f"environment {environment} is retired"
+    if host is None:
+        yield _fleet_reason()
+        return
+    if host.declared_gone_at is not None:
+        yield f"host {host} is gone: nothing starts there any more"
+    yield from engine_reasons(environment.engine, now)
 
 
 def engine_reasons(engine: Engine, now: datetime) -> Iterator[str]:
@@ -59,15 +87,6 @@ def has_live_worker(engine: Engine, now: datetime) -> bool:
     return engine.worker_seen_at is not None and engine.worker_seen_at >= alive_after
 
 
-def queue_place(job: Job, now: datetime) -> int:
-    """The job's place in the queue of its environment, from 1: paid before free, then first in first out."""
-    ahead = Q(tier=job.tier, pk__lt=job.pk)
-    if job.tier == Tier.FREE:
-        ahead |= Q(tier=Tier.PAID)
-    waiting = Job.objects.filter(environment_id=job.environment_id, status=JobStatus.QUEUED)
-    return 1 + waiting.filter(ahead, Q(not_before__isnull=True) | Q(not_before__lte=now)).count()
-
-
 def ordinal(number: int) -> str:
     """`first` to `tenth`, then digits: 11th, 21st, 22nd."""
     if number <= len(ORDINALS):
@@ -76,25 +95,40 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
+def _caps(job: Job) -> Iterator[str]:
+    """The most jobs at once: of the account, and of the environment or its free tier."""
+    most_of_account = settings.MAX_RUNNING_JOBS_PER_ACCOUNT
+    running = running_jobs(job.account_id)
+    if running >= most_of_account:
+        yield f"{running} of at most {most_of_account} jobs of the account run"
+    running, allowed = job_places([job.environment_id])[job.environment_id, job.tier]
+    if allowed is not None and running >= allowed:
+        yield f"{running} of at most {allowed} {job.tier} jobs run"
+
+
 def _shortages(job: Job) -> Iterator[str]:
     uses = free_amounts([job.environment])[job.environment_id]
+    healthy: dict[int, int] | None = None
     for slug, amount in job.terms["resources"].items():
         if slug not in uses:
             yield f"resource {slug} is no longer offered"
-        elif amount > (free := uses[slug].room(job.tier)):
-            yield f"needs {amount} {slug}, {free} free"
+        elif amount > uses[slug].room(job.tier):
+            healthy = healthy_devices([job.environment_id]) if healthy is None else healthy
+            yield shortage(uses[slug], amount, job.tier, healthy)
 
 
-def _full_house(job: Job) -> Iterator[str]:
-    """The most jobs at once that the environment, or its free tier, allows."""
-    environment = job.environment
-    holder = environment if job.tier == Tier.PAID else getattr(environment, "free_tier", None)
-    if holder is None or holder.max_jobs is None:
-        return
-    live = Reservation.objects.filter(environment=environment, tier=job.tier, status=ReservationStatus.HELD)
-    running = live.filter(released_at__isnull=True, exited_at__isnull=True).count()
-    if running >= holder.max_jobs:
-        yield f"{running} of at most {holder.max_jobs} {job.tier} jobs run"
+def shortage(use: ResourceUse, amount: int, tier: str, healthy: dict[int, int]) -> str:
+    """`needs 2 gpu, 1 free`, and why, where it is not this environment's own jobs that have the rest."""
+    told = f"needs {amount} {use.slug}, {use.room(tier)} free"
+    unhealthy = use.total - healthy.get(use.resource_id, 0) if use.kind == ResourceKind.DEVICE else 0
+    if unhealthy > 0:
+        told += f", {unhealthy} unhealthy"
+    if amount > (largest := most(use, tier, healthy)):
+        return f"{told}: there are only {largest}"
+    if not use.short_by_host(amount, tier):
+        return told
+    elsewhere = use.used_elsewhere(healthy.get(use.resource_id, 0))
+    return f"{told}: other environments of the host use {elsewhere}" if elsewhere > 0 else told
 
 
 def _time(moment: datetime) -> str:

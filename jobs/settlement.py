@@ -10,13 +10,13 @@ from django.db import transaction
 
 from compute_site.core.db import database_now, lock_key
 from compute_site.core.errors import TransitionRefused
-from jobs.admission import queue_expiry
 from jobs.billing.models import Account
 from jobs.dispatch import knock_on_commit
 from jobs.end_reasons import END_REASONS
 from jobs.endings import end_job
 from jobs.models import Artifact, Attempt, AttemptStatus, Job, JobStatus
 from jobs.outcome import Outcome
+from jobs.terms import queue_expiry
 from jobs.transitions import move_attempt, move_job
 
 # A job whose starts kept getting lost is told so; other reasons of ours are told as they are.

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from jobs import spec_fields as fields
-from jobs import spec_function
+from jobs import spec_function, spec_selector
 
 SPEC_VERSION = 1
 
@@ -22,7 +22,7 @@ class Spec:
     site's sandbox image, the `function` of a bundle: bundle, entry, role and args.
     """
 
-    environment: str  # public id, or "engine/slug"
+    environment: str | None = None  # public id, or "engine/slug"; None: the selector chooses
     image: str | None = None  # None: the site's own sandbox image
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -37,6 +37,7 @@ class Spec:
     account: UUID | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     function: Mapping[str, Any] | None = None
+    selector: Mapping[str, Any] | None = None  # labels, architecture, max_price_per_minute, currency
 
     def as_json(self) -> dict[str, Any]:
         """What is stored in `Job.spec`; `from_json` reads it back."""
@@ -45,10 +46,9 @@ class Spec:
         for name in ("entrypoint", "command", "args"):
             data[name] = list(data[name])
         data["outputs"] = None if self.outputs is None else list(self.outputs)
-        if (
-            self.function is None
-        ):  # as before there were functions: an idempotency key's digest stays what it was
-            del data["function"]
+        for name in ("function", "selector"):
+            if data[name] is None:  # as before there were any: an idempotency key's digest stays what it was
+                del data[name]
         return data
 
     @classmethod
@@ -90,8 +90,11 @@ READERS = {
     "account": fields.account,
     "labels": fields.labels,
     "function": spec_function.read_function,
+    "selector": spec_selector.read_selector,
 }
-NULLABLE = frozenset({"image", "outputs", "max_duration", "max_queue_wait", "account", "function"})
+NULLABLE = frozenset(
+    {"environment", "image", "outputs", "max_duration", "max_queue_wait", "account", "function", "selector"}
+)
 
 
 def read_spec(data: object) -> Spec:
@@ -103,8 +106,11 @@ def read_spec(data: object) -> Spec:
     for name in data:
         if name not in READERS:
             faults.add(fields.step(str(name)), "Unknown field.", code="unknown_field")
-    if "environment" not in data:
-        faults.add("environment", "This field is required.", code="required")
+    named = [name for name in ("environment", "selector") if data.get(name) is not None]
+    if not named:
+        faults.add("environment", "Name an environment, or give a selector.", code="required")
+    elif len(named) == 2:
+        faults.add("selector", "Give either an environment or a selector, not both.")
     values = {}
     for name, reader in READERS.items():
         if name in data and not (data[name] is None and name in NULLABLE):

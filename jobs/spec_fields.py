@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 
-from environments.models import Tier
+from environments.models import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Tier
 
 MAX_ARGUMENTS = 256
 MAX_ARGUMENT_BYTES = 64 * 1024  # the sandbox takes more: the image may have an entrypoint of its own
@@ -19,7 +19,6 @@ MAX_INPUT_BYTES = 1024 * 1024
 MAX_OUTPUTS = 256
 MAX_PATH_BYTES = 1024
 MAX_RESOURCES = 64
-MAX_LABELS = 32
 MAX_SECONDS = 366 * 24 * 3600
 MAX_AMOUNT = 2**63 - 1
 
@@ -36,7 +35,6 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # They steer loaders, GPU hooks, Docker's tools and the runner, or are set by the site itself.
 VARIABLES_REFUSED = ("LD_", "GLIBC_", "NVIDIA_", "DOCKER_", "PYTHON")
 VARIABLES_RESERVED = frozenset({"JOB_ID", "JOB_INPUTS", "JOB_OUTPUTS", "JOB_FILE"})
-LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
 RESOURCE = re.compile(rf"{SLUG}\Z")
 SIZE = re.compile(r"([0-9]{1,12})(MiB|GiB|TiB)\Z")
 MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
@@ -138,7 +136,7 @@ def labels(value: object, path: str, faults: Faults) -> Any:
     for name, item, at in _items(value, path, MAX_LABELS, faults):
         if not LABEL.match(name):
             faults.add(at, "Not a valid name of a label: letters, digits and ._/- between them, at most 63.")
-        elif fault := text_fault(item, 255):
+        elif fault := text_fault(item, MAX_LABEL_BYTES):
             faults.add(at, fault)
     return value
 

@@ -1,59 +1,38 @@
 """Step 2, take: lock the host, read what is in use, choose the next job that fits, reserve. One transaction."""
 
-import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
-from compute_site.core.db import all_rows, first_row, read_key, rows_of
+from compute_site.core.db import ClockTimestamp, first_row, read_key, rows_of
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
-from environments.models import Engine, EngineState, Environment, EnvironmentState, Tier
+from environments.models import Engine, EngineState, Environment
 from jobs.models import Attempt, Job, JobStatus
+from jobs.overdue import Kept
 from jobs.transitions import move_job
 from workers.checkpoint import checkpoint
 from workers.lifecycle import new_lease
 from workers.models import Worker, WorkerStatus
 from workers.sandbox.spec import container_name
+from workers.turns import Turn, first_of_others, turns
 
-log = logging.getLogger(__name__)
-
-CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
 PREPARE_SECONDS = 300.0
 
-# Queued jobs of one engine whose turn it may be: first in first out per environment and tier, paid before free. So many
-# of each, that a long queue which does not fit hides no other. An environment without a free core can start nothing,
-# so its queue is not even read. An account at its cap waits; two engines that take at once may pass it by one.
-CANDIDATE_SQL = """
-    WITH full_account AS MATERIALIZED (
-        SELECT account_id FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
-         GROUP BY account_id HAVING count(*) >= %(cap)s)
-    SELECT j.id
-      FROM environments_environment e
-     CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
-     CROSS JOIN LATERAL (
-        SELECT q.id FROM jobs_job q
-         WHERE q.environment_id = e.id AND q.tier = t.tier
-           AND q.status = 'queued' AND q.cancel_requested_at IS NULL
-           AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
-           AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
-           AND q.account_id NOT IN (SELECT account_id FROM full_account)
-         ORDER BY q.id LIMIT %(limit)s) j
-     WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
-       AND EXISTS (
-           SELECT FROM environments_core c
-            WHERE c.environment_id = e.id
-              AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
-     ORDER BY (t.tier = 'free'), j.id
-"""
+# Why a job waits that nobody can pass: others of its queue wait for the same, or its own account is at its cap.
+NOT_PASSED = ("jobs", "account")
 
 LOCKED_SQL = """
     SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
        FOR NO KEY UPDATE SKIP LOCKED
+"""
+ACCOUNT_SQL = """
+    SELECT count(*) FROM jobs_job WHERE account_id = %s AND status IN ('preparing', 'running', 'collecting')
 """
 MAY_START_SQL = """
     SELECT g.state, w.status FROM environments_engine g, workers_worker w WHERE w.id = %s AND g.id = %s
@@ -73,7 +52,7 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
 
     Before: job queued. After: job preparing, attempt preparing, reservation held; or nothing changed at all.
     """
-    if not _candidates(engine, 1):
+    if not turns(engine, 1).jobs:
         return None
     checkpoint("take.before")
     with transaction.atomic():
@@ -81,7 +60,11 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
         host = reservations.lock_host(engine.host_id)
         if host.declared_gone_at or not _may_start(engine, worker):
             return None
-        taken = _first_that_fits(engine, worker, _candidates(engine, CANDIDATES))
+        found = turns(engine)
+        kept = Kept(found.overdue)
+        taken = _first_that_fits(engine, worker, found.jobs, kept)
+        if taken is None and (others := first_of_others(engine, found.jobs)):
+            taken = _first_that_fits(engine, worker, others, kept)
     checkpoint("take.after")
     return taken
 
@@ -91,35 +74,23 @@ def _may_start(engine: Engine, worker: Worker) -> bool:
     return first_row(MAY_START_SQL, [worker.pk, engine.pk]) == (EngineState.ACTIVE, WorkerStatus.ONLINE)
 
 
-def _candidates(engine: Engine, limit: int) -> list[int]:
-    values = {
-        "engine": engine.pk,
-        "retired": EnvironmentState.RETIRED,
-        "limit": limit,
-        "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
-    }
-    return [row[0] for row in all_rows(CANDIDATE_SQL, values)]
-
-
-def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> Taken | None:
-    """Try each candidate within a savepoint of its own; an environment whose first job waited too long is closed to the
-    rest: its resources are held for that job. Paid jobs do not wait for a free one.
-    """
-    closed: set[tuple[int, str]] = set()
-    seen: set[tuple[int, str]] = set()
-    for position, job_id in enumerate(candidates):
-        job = _locked(job_id)
-        if job is None or (job.environment_id, job.tier) in closed:
+def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept: Kept) -> Taken | None:
+    """Try each in a savepoint of its own. Whom the one that fits has passed over is noted, and since when."""
+    missed: list[Job] = []
+    for position, turn in enumerate(jobs):
+        job = _locked(turn.job_id)
+        if job is None:
             continue
-        queue = (job.environment_id, job.tier)
         try:
-            attempt = _reserve(engine, worker, job)
-        except CapacityUnavailable:
-            if queue not in seen and _note_passed_over(job):
-                closed |= {queue, (job.environment_id, Tier.FREE.value)}
-            seen.add(queue)
+            attempt = _reserve(engine, worker, job, kept, near_cap=turn.near_cap)
+        except CapacityUnavailable as error:
+            if error.of_host:  # what it needs may be passing to other engines all the time
+                _note_passed_over([job])
+            elif error.resource not in NOT_PASSED:
+                missed.append(job)
             continue
-        return Taken(attempt, more=position + 1 < len(candidates))
+        _note_passed_over([one for one in missed if one.environment_id == job.environment_id])
+        return Taken(attempt, more=position + 1 < len(jobs))
     return None
 
 
@@ -131,7 +102,7 @@ def _locked(job_id: int) -> Job | None:
     return rows[0]
 
 
-def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
+def _reserve(engine: Engine, worker: Worker, job: Job, kept: Kept, *, near_cap: bool) -> Attempt:
     """Claim and attempt in a savepoint: raises CapacityUnavailable and leaves nothing behind when it does not fit."""
     holder = new_public_id()
     with transaction.atomic():
@@ -142,6 +113,9 @@ def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
             amounts=job.terms["resources"],
             uid_range=settings.UID_RANGE,
         )
+        kept.check(job)
+        if near_cap:
+            _check_account(job)
         attempt = _make_attempt(engine, worker, job, holder, claim)
         move_job(
             job.pk,
@@ -176,13 +150,20 @@ def _make_attempt(
     return attempt
 
 
-def _note_passed_over(job: Job) -> bool:
-    """Remember when its turn came; True once it has been passed over for so long that its resources are held for it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE jobs_job SET passed_over_since = COALESCE(passed_over_since, clock_timestamp())"
-            " WHERE id = %s RETURNING passed_over_since <= clock_timestamp() - make_interval(secs => %s)",
-            [job.pk, settings.MAX_BYPASS_SECONDS],
-        )
-        row = cursor.fetchone()
-    return bool(row and row[0])
+def _check_account(job: Job) -> None:
+    """Count the jobs of the account with nobody else counting: engines of several hosts take at the same time, and
+    their host locks do not keep them apart. Raises CapacityUnavailable. Kept until the transaction ends."""
+    first_row("SELECT pg_advisory_xact_lock(hashtextextended('account jobs', %s))", [job.account_id])
+    row = first_row(
+        ACCOUNT_SQL, [job.account_id]
+    )  # a new statement: sees what the one before us has committed
+    assert row is not None
+    if row[0] >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT:
+        raise CapacityUnavailable(f"{row[0]} jobs of the account run already", resource="account")
+
+
+def _note_passed_over(jobs: Sequence[Job]) -> None:
+    """Remember since when jobs that did not fit are passed over; the first time counts."""
+    new = [job.pk for job in jobs if job.passed_over_since is None]
+    if new:
+        Job.objects.filter(pk__in=new).update(passed_over_since=ClockTimestamp())

@@ -65,6 +65,15 @@ def problem_response(error: Exception, context: Mapping[str, Any]) -> Response |
     return Response(body, status=status, headers=headers, content_type=PROBLEM_TYPE)
 
 
+def refusal(error: Exception) -> dict[str, Any]:
+    """What the body of the answer would be if `error` (a ValidationError or Rejected) was raised."""
+    found = _describe(error)
+    if found is None:
+        raise error
+    status, code, detail, errors, _ = found
+    return problem(status, code, detail, errors)
+
+
 def problem(
     status: int, code: str, detail: str, errors: list[dict[str, str]] | None = None, *, instance: str = ""
 ) -> dict[str, Any]:
@@ -101,7 +110,8 @@ def _describe(error: Exception) -> Description | None:
     if isinstance(error, ValidationError):
         return 400, "invalid", "The request has wrong values.", list(_django_errors(error)), {}
     if isinstance(error, Rejected):
-        errors = [_entry(error.field, error.code, str(error))] if error.field else []
+        told = error.details or [str(error)]
+        errors = [_entry(error.field, error.code, each) for each in told] if error.field else []
         return error.status, error.code, str(error), errors, {}
     if isinstance(error, TransitionRefused):
         return 409, "conflict", str(error), [], {}

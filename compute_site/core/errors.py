@@ -3,19 +3,25 @@
 `django.core.exceptions.ValidationError` is the one for wrong values (400, with fields). The others are here.
 """
 
+from collections.abc import Sequence
+
 
 class SiteError(Exception):
     """Base of all our own errors."""
 
 
 class Rejected(SiteError):
-    """A well-formed request that the site refuses; nothing was written. `code` is stable, `field` may be empty."""
+    """A well-formed request that the site refuses; nothing was written. `code` is stable, `field` may be empty.
+
+    `details`: what is to be told of the field one by one, in place of the message.
+    """
 
     status = 403
     code = "rejected"
 
-    def __init__(self, message: str, *, field: str = "", code: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", code: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(message)
+        self.details = details
         self.field = field
         self.code = code or self.code
 
@@ -24,6 +30,13 @@ class NotAdmitted(Rejected):
     """The environment does not take this job (closed, draining, not for this account)."""
 
     code = "not_admitted"
+
+
+class NothingMatches(Rejected):
+    """No environment that the caller may see takes this job by its selector."""
+
+    status = 422
+    code = "no_environment_matches"
 
 
 class QuotaExceeded(Rejected):
@@ -56,11 +69,13 @@ class StaleToken(TransitionRefused):
 
 
 class CapacityUnavailable(SiteError):
-    """A reservation does not fit now; the job stays queued. `resource` names what is short."""
+    """A reservation does not fit now; the job stays queued. `resource` names what is short, `of_host` that others of the
+    same host have it, while the environment's own total would do."""
 
     def __init__(self, message: str, *, resource: str = "") -> None:
         super().__init__(message)
         self.resource = resource
+        self.of_host = False
 
 
 class AttemptFailed(SiteError):

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
 from environments import editing
@@ -46,10 +46,27 @@ class EnvironmentForm(EditedForm):
         " total below; without a cpu resource, all that nobody has.",
     )
 
+    labels = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="What jobs may select it by: one line per label, its name and a short text, for example “gpu a100”.",
+    )
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.initial["labels"] = "\n".join(f"{name} {text}" for name, text in self.instance.labels.items())
         if self.instance.pk is not None:
             self.initial["cores"] = format_cores(self.instance.cores.values_list("index", flat=True))
+
+    def clean_labels(self) -> dict[str, str]:
+        """Text by name. Raises ValidationError for a name that comes twice; the rest is the model's to refuse."""
+        labels: dict[str, str] = {}
+        for line in filter(None, (text.strip() for text in self.cleaned_data["labels"].splitlines())):
+            name, _, text = line.partition(" ")
+            if name in labels:
+                raise ValidationError(f"{name} stands there twice; keep one line.")
+            labels[name] = text.strip()
+        return labels
 
     def clean_cores(self) -> str:
         """The same text in its shortest form. Raises ValidationError for what is no list of cores."""
@@ -79,7 +96,7 @@ class EnvironmentAdmin(EditedAdmin):
     actions_list = ("import_configuration", "export_configuration")
     actions_detail = ("drain", "resume", "retire")
     fieldsets = (
-        (None, {"fields": ("engine", "slug", "state", "description", "seen_version")}),
+        (None, {"fields": ("engine", "slug", "state", "description", "labels", "seen_version")}),
         ("Cores and devices", {"fields": ("cores", "core_picture", "device_picture")}),
         (
             "Limits",

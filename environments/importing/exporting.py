@@ -58,6 +58,7 @@ def export_environment(environment: Environment) -> dict[str, Any]:
     found = {
         "id": environment.slug,
         "description": environment.description,
+        "labels": environment.labels,
         **_durations(environment),
         "maxJobs": environment.max_jobs,
         "maxQueueWait": environment.max_queue_wait,

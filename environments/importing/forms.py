@@ -132,7 +132,7 @@ def _environment(
             ("minJobDuration", SHORTEST),
         )
     )
-    fields = {
+    fields: dict[str, Any] = {
         "description": reading.text("description"),
         "storage_expiry": expiry,
         "max_job_duration": longest,
@@ -140,6 +140,11 @@ def _environment(
         "max_jobs": reading.whole("maxJobs"),
         "max_queue_wait": reading.whole("maxQueueWait"),
     }
+    labels = reading.object("labels")
+    if (
+        labels is not None
+    ):  # a file that says nothing of them, like any of Ocean Node's, leaves them as they are
+        fields["labels"] = {name: labels.text(name) for name in labels.names()}
     if reading.flag("enableNetwork"):
         reading.drop("enableNetwork", NO_NETWORK)
     resources, cores, constraints = read_resources(reading, pool)

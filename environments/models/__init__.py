@@ -3,7 +3,7 @@
 from environments.models.access import AccessKind, AccessRule
 from environments.models.constraint import Constraint, constraint_path
 from environments.models.engine import Engine, EngineKind, EngineState
-from environments.models.environment import Environment, EnvironmentState
+from environments.models.environment import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Environment, EnvironmentState
 from environments.models.host import Core, Device, DeviceHealth, Host
 from environments.models.offer import FreeResource, FreeTier, Price, PriceList
 from environments.models.reservation import (
@@ -17,6 +17,9 @@ from environments.models.reservation import (
 from environments.models.resource import Resource, ResourceDevice, ResourceKind, Sharing
 
 __all__ = [
+    "LABEL",
+    "MAX_LABELS",
+    "MAX_LABEL_BYTES",
     "AccessKind",
     "AccessRule",
     "Constraint",

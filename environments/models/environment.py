@@ -1,5 +1,7 @@
 """An environment: one offer on one engine."""
 
+import re
+
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
@@ -8,6 +10,10 @@ from compute_site.core.db import in_list
 from compute_site.core.models import EditedModel
 from environments.models.engine import Engine
 from environments.models.host import SLUG, Host
+
+LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
+MAX_LABELS = 32
+MAX_LABEL_BYTES = 255
 
 
 class EnvironmentState(models.TextChoices):
@@ -37,6 +43,24 @@ def duration_errors(terms: models.Model) -> dict[str, str]:
     return errors
 
 
+def label_error(labels: object) -> str:
+    """What is wrong with labels (a mapping of short names to short texts), or an empty text."""
+    if not isinstance(labels, dict):
+        return f"Found {labels!r:.80}; enter names with texts."
+    if len(labels) > MAX_LABELS:
+        return f"Found {len(labels)} labels; keep at most {MAX_LABELS}."
+    for name, text in labels.items():
+        if not isinstance(name, str) or not LABEL.match(name):
+            return f"{name!r:.80} is no name of a label: letters, digits and ._/- between them, at most 63."
+        if (
+            not isinstance(text, str)
+            or not 1 <= len(text.encode()) <= MAX_LABEL_BYTES
+            or not text.isprintable()
+        ):
+            return f"{name}: found {text!r:.80}; enter a text of 1 to {MAX_LABEL_BYTES} bytes on one line."
+    return ""
+
+
 class Environment(EditedModel):
     """One offer on one engine, with its own cores, memory, disk, devices, prices and limits.
 
@@ -53,6 +77,11 @@ class Environment(EditedModel):
         max_length=63, validators=[SLUG], help_text="Stable id, unique on its engine; independent of prices."
     )
     description = models.TextField(blank=True, help_text="What clients read about it.")
+    labels = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="What jobs may select it by: names with short texts, for example gpu = a100.",
+    )
     state = models.CharField(
         max_length=16,
         choices=EnvironmentState,
@@ -111,8 +140,10 @@ class Environment(EditedModel):
         return f"{self.engine.name}/{self.slug}"
 
     def clean(self) -> None:
-        """Durations fit together, the engine stays. Raises ValidationError with fields."""
+        """Durations fit together, labels are short texts, the engine stays. Raises ValidationError with fields."""
         errors = duration_errors(self)
+        if wrong := label_error(self.labels):
+            errors["labels"] = wrong
         if self.max_queue_wait == 0:
             errors["max_queue_wait"] = (
                 "Found 0; enter seconds greater than 0, or leave it empty for no limit."

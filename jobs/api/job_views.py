@@ -17,9 +17,10 @@ from compute_site.core.db import database_now
 from jobs.admission import admit
 from jobs.api.pagination import EventPages, JobPages
 from jobs.api.requests import JobRequest
-from jobs.api.serializers import EventDetail, JobAdmitted, JobDetail, JobListing
+from jobs.api.serializers import EventDetail, JobAdmitted, JobDetail, JobListing, QuoteDetail
 from jobs.cancellation import cancel
 from jobs.models import Job, JobEvent, JobStatus
+from jobs.quoting import quote
 from jobs.spec import read_spec
 
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -93,6 +94,16 @@ class JobList(ListModelMixin, GenericAPIView):
             headers["Idempotent-Replayed"] = "true"
         now = database_now() if replayed else job.created_at
         return Response(JobAdmitted(job, context={"now": now}).data, status=201, headers=headers)
+
+
+class JobQuote(APIView):
+    """Ask what a job would cost."""
+
+    @extend_schema(request=JobRequest, responses=QuoteDetail, operation_id="jobs_quote")
+    def post(self, request: Request) -> Response:
+        """The checks of a submit without creating anything: amounts, prices, the refusal, what it would wait for."""
+        found = quote(cast(AbstractBaseUser, request.user), read_spec(request.data))
+        return Response(QuoteDetail(found).data)
 
 
 class JobOne(RetrieveModelMixin, GenericAPIView):

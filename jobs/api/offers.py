@@ -6,10 +6,14 @@ from typing import Any
 from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
-from environments.models import Constraint, EngineState, Environment, EnvironmentState, FreeTier, ResourceKind
+from compute_site.core.db import database_now
+from environments.access import offered
+from environments.models import Constraint, Environment, EnvironmentState, FreeTier, ResourceKind, Tier
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
+from jobs.estimate import Estimates
 from jobs.models import Job, JobStatus
+from jobs.pending import place_reasons
 
 
 class Offered(serializers.Serializer):
@@ -47,6 +51,11 @@ class Limits(serializers.Serializer):
     max_job_duration = serializers.IntegerField(help_text="Longest run.")
     storage_expiry = serializers.IntegerField(help_text="Results are kept that long.")
     max_jobs = serializers.IntegerField(allow_null=True, help_text="Most jobs at once.")
+    estimated_wait = serializers.IntegerField(
+        allow_null=True,
+        help_text="Seconds until one more job that asks the least starts at the latest, by the deadlines of those that"
+        " run and wait; null = unknown.",
+    )
 
 
 class FreeOffer(Limits):
@@ -68,6 +77,7 @@ class Offer(Limits):
     id = serializers.UUIDField()
     name = serializers.CharField(help_text="engine/slug, also taken in place of the id.")
     description = serializers.CharField()
+    labels = serializers.DictField(child=serializers.CharField(), help_text="What a selector may ask for.")
     state = serializers.ChoiceField(choices=EnvironmentState.choices)
     architecture = serializers.CharField()
     operating_system = serializers.CharField()
@@ -81,36 +91,43 @@ class Offer(Limits):
 
 
 def offered_environments() -> QuerySet[Environment]:
-    """Environments that take jobs or still finish some, on engines that are not disabled."""
-    rows = Environment.objects.exclude(state=EnvironmentState.RETIRED).exclude(
-        engine__state=EngineState.DISABLED
-    )
-    rows = rows.select_related("engine__host", "free_tier").order_by("engine__name", "slug")
+    """Environments on offer, with their prices and constraints."""
     constraints = Constraint.objects.select_related("resource", "target")
-    return rows.prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
+    return offered().prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
 
 
 def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
-    """One offer for each environment, with what is free now; seven statements, however many there are."""
+    """One offer for each environment, with what is free now; as many statements for a hundred as for one."""
     rows = list(environments)
+    now = database_now()
     amounts = free_amounts(rows)
+    estimates = Estimates(rows, now, amounts)
     waiting = Job.objects.filter(environment__in=rows, status=JobStatus.QUEUED).order_by()
     queued = dict(waiting.values_list("environment").annotate(Count("pk")))
-    return [_offer(row, amounts[row.pk], queued.get(row.pk, 0)) for row in rows]
+    found = []
+    for row in rows:
+        starts = row.engine.host is not None and not any(place_reasons(row, now))
+        waits = {tier: estimates.of_next(row, tier) if starts else None for tier in Tier.values}
+        found.append(_offer(row, amounts[row.pk], queued.get(row.pk, 0), waits))
+    return found
 
 
-def _offer(environment: Environment, uses: Mapping[str, ResourceUse], queued: int) -> dict[str, Any]:
+def _offer(
+    environment: Environment, uses: Mapping[str, ResourceUse], queued: int, waits: Mapping[str, int | None]
+) -> dict[str, Any]:
     host = environment.engine.host
     return {
         "id": environment.public_id,
         "name": str(environment),
         "description": environment.description,
+        "labels": environment.labels,
         "state": environment.state,
         "architecture": host.architecture if host else "",
         "operating_system": host.operating_system if host else "",
         "network": environment.enable_network,
         "max_queue_wait": environment.max_queue_wait,
         **_limits(environment),
+        "estimated_wait": waits[Tier.PAID],
         "resources": {slug: _paid_part(use) for slug, use in uses.items()},
         "constraints": [_constraint(row) for row in environment.constraints.all()],
         "prices": [
@@ -122,7 +139,7 @@ def _offer(environment: Environment, uses: Mapping[str, ResourceUse], queued: in
             }
             for price_list in environment.price_lists.all()
         ],
-        "free_tier": _free_offer(environment, uses),
+        "free_tier": _free_offer(environment, uses, waits[Tier.FREE]),
         "queued": queued,
     }
 
@@ -143,7 +160,9 @@ def _paid_part(use: ResourceUse) -> dict[str, Any]:
     return {"kind": use.kind, "total": use.offered, "free": use.free, "min": use.min, "max": most}
 
 
-def _free_offer(environment: Environment, uses: Mapping[str, ResourceUse]) -> dict[str, Any] | None:
+def _free_offer(
+    environment: Environment, uses: Mapping[str, ResourceUse], wait: int | None
+) -> dict[str, Any] | None:
     free_tier = getattr(environment, "free_tier", None)
     if free_tier is None:
         return None
@@ -158,4 +177,4 @@ def _free_offer(environment: Environment, uses: Mapping[str, ResourceUse]) -> di
         for slug, use in uses.items()
         if use.free_tier_total is not None
     }
-    return {**_limits(free_tier), "resources": parts}
+    return {**_limits(free_tier), "estimated_wait": wait, "resources": parts}

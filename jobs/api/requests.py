@@ -32,10 +32,39 @@ class FunctionRequest(serializers.Serializer):
     )
 
 
+class SelectorRequest(serializers.Serializer):
+    """What an environment must have; the resources are those of the job."""
+
+    labels = serializers.DictField(
+        child=serializers.CharField(), required=False, help_text="All of these, with these texts."
+    )
+    architecture = serializers.CharField(
+        required=False, allow_null=True, help_text="Of its machine, for example amd64; none = any."
+    )
+    max_price_per_minute = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Decimal; most that the job may cost per minute. None = any price.",
+    )
+    currency = serializers.CharField(
+        required=False, help_text="Whose prices count: credit (default), or chain id and token address."
+    )
+
+
 class JobRequest(serializers.Serializer):
     """A job, version 1: a container's command, or a function. Unknown fields are refused."""
 
-    environment = serializers.CharField(help_text="Id of an environment, or “engine/slug”.")
+    environment = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Id of an environment, or “engine/slug”. Either this or a selector.",
+    )
+    selector = SelectorRequest(
+        required=False,
+        allow_null=True,
+        help_text="In place of an environment: the cheapest that matches and can start now is chosen, else the one with"
+        " the shortest line.",
+    )
     image = serializers.CharField(
         required=False,
         allow_null=True,

@@ -7,11 +7,14 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from compute_site.core.api import refusal
 from jobs.api.account_serializers import CostDetail
+from jobs.billing.charges import money_text
 from jobs.billing.cost import cost
 from jobs.end_reasons import END_REASONS
 from jobs.models import Artifact, Attempt, Job, JobEvent
-from jobs.pending import engine_reasons, pending_reason
+from jobs.pending import engine_reasons, estimated_wait, pending_reason
+from jobs.quoting import Quote
 from jobs.spec_function import bundle_of
 
 TEXT_OR_NULL = {"type": ["string", "null"]}
@@ -24,6 +27,21 @@ class EnvironmentName(serializers.Serializer):
 
     id = serializers.UUIDField(source="public_id")
     name = serializers.CharField(source="__str__", help_text="engine/slug")
+
+
+class NotChosen(serializers.Serializer):
+    """An environment that was not chosen."""
+
+    environment = serializers.CharField(help_text="engine/slug")
+    why_not = serializers.CharField()
+
+
+class Chosen(serializers.Serializer):
+    """Which environment a selector came to; frozen with the terms."""
+
+    environment = serializers.CharField(help_text="engine/slug")
+    because = serializers.CharField()
+    others = NotChosen(many=True)
 
 
 class JobListing(serializers.ModelSerializer):
@@ -61,6 +79,10 @@ class JobDetail(JobListing):
     """A job with everything but its log, events and outputs."""
 
     pending_reason = serializers.SerializerMethodField(help_text="What a queued job waits for.")
+    estimated_wait = serializers.SerializerMethodField(
+        help_text="Seconds until a queued job starts at the latest, by the deadlines of others; null = unknown."
+    )
+    chosen = Chosen(read_only=True, allow_null=True, help_text="Null for a job that names its environment.")
     end_message = serializers.SerializerMethodField(help_text="The end reason in words.")
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
     spec = serializers.SerializerMethodField(
@@ -72,7 +94,7 @@ class JobDetail(JobListing):
 
     class Meta(JobListing.Meta):
         fields = [
-            *JobListing.Meta.fields, "pending_reason", "end_message", "end_detail", "resources", "usage", "cost", "spec",
+            *JobListing.Meta.fields, "pending_reason", "estimated_wait", "chosen", "end_message", "end_detail", "resources", "usage", "cost", "spec",
             "terms", "image_id", "attempts_made", "max_attempts", "not_before", "queue_expires_at",
             "cancel_requested_at", "result", "manifest", "manifest_sha256", "refused_outputs", "storage_expires_at",
             "storage_purged_at", "attempts",
@@ -82,6 +104,10 @@ class JobDetail(JobListing):
     @extend_schema_field(TEXT_OR_NULL)
     def get_pending_reason(self, job: Job) -> str | None:
         return pending_reason(job)
+
+    @extend_schema_field({"type": ["integer", "null"]})
+    def get_estimated_wait(self, job: Job) -> int | None:
+        return estimated_wait(job)
 
     @extend_schema_field(TEXT_OR_NULL)
     def get_end_message(self, job: Job) -> str | None:
@@ -122,10 +148,11 @@ class JobAdmitted(JobListing):
     pending_reason = serializers.SerializerMethodField(
         help_text="What of the engine keeps it waiting, if anything."
     )
+    chosen = Chosen(read_only=True, allow_null=True, help_text="Null for a job that names its environment.")
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
 
     class Meta(JobListing.Meta):
-        fields = [*JobListing.Meta.fields, "pending_reason", "resources", "queue_expires_at"]
+        fields = [*JobListing.Meta.fields, "pending_reason", "chosen", "resources", "queue_expires_at"]
         read_only_fields = fields
 
     @extend_schema_field(TEXT_OR_NULL)
@@ -136,6 +163,43 @@ class JobAdmitted(JobListing):
     @extend_schema_field(AMOUNTS)
     def get_resources(self, job: Job) -> Any:
         return job.terms["resources"]
+
+
+class QuoteDetail(serializers.Serializer):
+    """What a job would get, cost and wait for. Where nothing can be agreed, only the refusal is told."""
+
+    refusal = serializers.SerializerMethodField(
+        help_text="The problem that a submit would answer with; null = it would be admitted."
+    )
+    environment = EnvironmentName(source="job.environment", allow_null=True, default=None)
+    chosen = Chosen(source="job.chosen", allow_null=True, default=None)
+    resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
+    max_duration = serializers.IntegerField(source="job.max_duration", allow_null=True, default=None)
+    currency = serializers.SerializerMethodField(help_text="Null: it costs nothing.")
+    price_per_minute = serializers.SerializerMethodField(help_text="Decimal, of all its resources together.")
+    maximum_cost = serializers.SerializerMethodField(help_text="Decimal: what is held at its admission.")
+    pending_reason = serializers.CharField(allow_null=True, help_text="What it would wait for.")
+    estimated_wait = serializers.IntegerField(allow_null=True, help_text="Seconds; null = unknown.")
+
+    @extend_schema_field({**OBJECT, "type": ["object", "null"]})
+    def get_refusal(self, quote: Quote) -> Any:
+        return refusal(quote.refusal) if quote.refusal is not None else None
+
+    @extend_schema_field({**AMOUNTS, "type": ["object", "null"]})
+    def get_resources(self, quote: Quote) -> Any:
+        return quote.job.terms["resources"] if quote.job else None
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_currency(self, quote: Quote) -> str | None:
+        return (quote.job.terms["currency"] or None) if quote.job else None
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_price_per_minute(self, quote: Quote) -> str | None:
+        return money_text(quote.price_per_minute) if quote.job else None
+
+    @extend_schema_field(TEXT_OR_NULL)
+    def get_maximum_cost(self, quote: Quote) -> str | None:
+        return money_text(quote.maximum_cost) if quote.job else None
 
 
 class EventDetail(serializers.ModelSerializer):

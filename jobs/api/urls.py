@@ -22,6 +22,7 @@ urlpatterns = [
     path("accounts/<uuid:public_id>/ledger", account_views.AccountLedger.as_view(), name="account-ledger"),
     path("accounts/<uuid:public_id>/holds", account_views.AccountHolds.as_view(), name="account-holds"),
     path("jobs", job_views.JobList.as_view(), name="jobs"),
+    path("jobs/quote", job_views.JobQuote.as_view(), name="job-quote"),
     path("jobs/<uuid:public_id>", job_views.JobOne.as_view(), name="job"),
     path("jobs/<uuid:public_id>/cancel", job_views.JobCancel.as_view(), name="job-cancel"),
     path("jobs/<uuid:public_id>/events", job_views.JobEvents.as_view(), name="job-events"),

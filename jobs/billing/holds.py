@@ -1,5 +1,6 @@
 """Holds: money set aside when a job is admitted, captured or released when it ends, once."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -43,13 +44,26 @@ def place(job: Job) -> None:
             cursor.execute(PLACE_SQL, values)
             if cursor.fetchone() is not None:
                 return
-    raise _insufficient(job, amount)
+    raise _insufficient(values["currency"], amount, free_balance(job.account_id, values["currency"]))
 
 
-def _insufficient(job: Job, amount: Decimal) -> InsufficientFunds:
-    currency = job.terms["currency"]
-    balance = Balance.objects.filter(account=job.account_id, currency=currency).first()
-    free = EXACT.subtract(balance.amount, balance.held) if balance else Decimal(0)
+def check_covered(terms: Mapping[str, Any], seconds: int, free: Decimal) -> None:
+    """Whether a free balance covers the hold of a job with these terms and longest run, as `place` will ask.
+
+    Raises InsufficientFunds. Nothing is set aside.
+    """
+    amount = charge(terms, seconds)
+    if amount and (amount >= TOO_LARGE or amount > free):
+        raise _insufficient(terms["currency"], amount, free)
+
+
+def free_balance(account_id: int, currency: str) -> Decimal:
+    """What of the account's balance no hold has set aside."""
+    balance = Balance.objects.filter(account=account_id, currency=currency).first()
+    return EXACT.subtract(balance.amount, balance.held) if balance else Decimal(0)
+
+
+def _insufficient(currency: str, amount: Decimal, free: Decimal) -> InsufficientFunds:
     return InsufficientFunds(
         f"This job needs a hold of {money_text(amount)} {currency}; the account has {money_text(free)} free."
     )

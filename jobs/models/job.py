@@ -67,6 +67,11 @@ class Job(PublicModel):
     spec_version = models.PositiveSmallIntegerField(default=1)
     terms = models.JSONField(help_text="As admitted: resources by slug, prices, limits, network, expiry.")
     terms_version = models.PositiveSmallIntegerField(default=1)
+    chosen = models.JSONField(
+        null=True,
+        editable=False,
+        help_text="Which environment a selector came to, because of what, and why no other.",
+    )
     image_id = models.CharField(
         max_length=128, blank=True, help_text="Resolved before the first start, used from then on."
     )
@@ -81,7 +86,7 @@ class Job(PublicModel):
     not_before = models.DateTimeField(null=True, help_text="A retry waits until then.")
     queue_expires_at = models.DateTimeField(null=True, help_text="Expires in the queue at this time.")
     passed_over_since = models.DateTimeField(
-        null=True, help_text="When its turn first came and it did not fit."
+        null=True, help_text="When its turn first came, it did not fit, and another was taken."
     )
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
@@ -137,9 +142,16 @@ class Job(PublicModel):
             ),
         ]
         indexes = [
-            models.Index(fields=["environment", "id"], condition=Q(status="queued"), name="job_queued"),
+            models.Index(
+                fields=["environment", "tier", "id"], condition=Q(status="queued"), name="job_queued"
+            ),
             models.Index(fields=["account"], condition=Q(status="queued"), name="job_queued_by_account"),
             models.Index(fields=["queue_expires_at"], condition=Q(status="queued"), name="job_queue_expiry"),
+            models.Index(
+                fields=["passed_over_since"],
+                condition=Q(status="queued", passed_over_since__isnull=False),
+                name="job_passed_over",
+            ),
             models.Index(fields=["account", "-id"], name="job_by_account"),
             models.Index(fields=["status"], condition=~Q(status__in=sorted(FINAL)), name="job_not_final"),
             models.Index(

@@ -255,10 +255,15 @@ def test_events_tell_the_history(site, user, client_api):
 def test_environments_are_offered_with_what_is_free(site, user, client_api, django_assert_max_num_queries):
     take(submit(user, resources={"cpu": 3}))
     submit(user)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         listing = client_api.get("/api/v1/environments").json()
     offer = listing[0]
     assert (offer["name"], offer["queued"], offer["architecture"]) == ("local/main", 1, "amd64")
+    assert (offer["estimated_wait"], offer["free_tier"]["estimated_wait"], offer["labels"]) == (
+        3600,
+        3600,
+        {},
+    )
     assert offer["resources"]["cpu"] == {"kind": "cpu", "total": 4, "free": 1, "min": 0, "max": 4}
     assert offer["free_tier"]["resources"]["cpu"]["free"] == 1
     assert offer["free_tier"]["max_jobs"] == 2

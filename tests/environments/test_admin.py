@@ -152,6 +152,30 @@ class TestAdd:
         assert not Environment.objects.exists()
         assert not Core.objects.filter(environment__isnull=False).exists()
 
+    def test_labels_are_lines(self, browser, engine):
+        response = browser.post(ADD, new(browser, engine, labels="gpu a100\n zone  north hall \n\n"))
+        assert response.status_code == 302, errors(response)
+        environment = Environment.objects.get(slug="web")
+        assert environment.labels == {"gpu": "a100", "zone": "north hall"}
+        data = fields_of(browser.get(page(environment)))
+        assert data["labels"] == "gpu a100\nzone north hall"
+        assert browser.post(page(environment), data | {"labels": "gpu h100"}).status_code == 302
+        environment.refresh_from_db()
+        assert environment.labels == {"gpu": "h100"}
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("gpu", "gpu: found ''; enter a text of 1 to 255 bytes on one line."),
+            ("gpu a\ngpu b", "gpu stands there twice; keep one line."),
+            ("-x a", "'-x' is no name of a label"),
+        ],
+    )
+    def test_labels_that_are_none(self, browser, engine, text, words):
+        found = errors(browser.post(ADD, new(browser, engine, labels=text)))
+        assert found["labels"][0].startswith(words)
+        assert not Environment.objects.exists()
+
     def test_overlap_names_core_and_owner(self, browser, environment, engine):
         found = errors(browser.post(ADD, new(browser, engine, cores="3-5")))
         assert found["cores"] == ["Core 3 belongs to local/main; take it out there first."]

@@ -12,6 +12,7 @@ from environments import reservations
 from environments.editing import declare_gone, drain, retire
 from environments.models import (
     Device,
+    FreeTier,
     Host,
     Reservation,
     ReservedAmount,
@@ -136,7 +137,7 @@ class TestAcquire:
 
     def test_few_statements(self, environment, statements):
         take(environment, cpu=1, gpu=1)
-        assert len(statements) == 5  # lock, claim, use, devices, insert
+        assert len(statements) == 6  # constraints (of the fill), lock, claim, use, devices, insert
 
     def test_cores_run_out(self, environment):
         take(environment, cpu=3)
@@ -241,7 +242,7 @@ class TestAcquire:
         assert declare_gone(environment.host, "olga")
         assert not declare_gone(environment.host, "olga")
         assert "rack-a declared gone by olga; live reservations: 1" in caplog.text
-        refused(environment, "")
+        refused(environment, "jobs")
         give_back(holder)
 
     def test_uids_are_the_lowest_free_and_run_out(self, environment):
@@ -266,9 +267,49 @@ class TestAcquire:
         refused(environment, "ram", ram=1000)
         lines = [record.getMessage() for record in caplog.records]
         assert lines == [
-            "not reserved: resource=ram tier=paid asked=1000 used=8000 total=8192 used_on_host=8000 physical=16384"
-            f" members_free=None holders=['{holder}']"
+            "not reserved: environment=main tier=paid resource=ram asked=1000 used=8000 total=8192 used_on_host=8000"
+            f" physical=16384 holders={holder}"
         ]
+
+    @pytest.mark.parametrize(
+        ("tier", "asked", "told"),
+        [
+            ("paid", {"cpu": 4}, "tier=paid resource=cpu asked=4 used=1 total=4 used_on_host=1 physical=8"),
+            ("paid", {"gpu": 2}, "tier=paid resource=gpu asked=2 used=1 total=2 used_on_host=1 physical=2"),
+            ("paid", {"disk": 50_000}, "tier=paid resource=disk asked=50000 used=64 total=50000 used_on_host=64 physical=100000"),
+            ("paid", {"licence": 3}, "tier=paid resource=licence asked=3 used=1 total=3 used_on_host=1 physical=None"),
+            ("free", {}, "tier=free resource=jobs asked=1 used=0 total=0 used_on_host=1 physical=None"),
+        ],
+    )  # fmt: skip
+    def test_each_refusal_logs_its_line(self, environment, caplog, tier, asked, told):
+        FreeTier.objects.update(max_jobs=0)
+        holder, _ = take(environment, gpu=1, licence=1)
+        caplog.set_level(logging.INFO)
+        with pytest.raises(CapacityUnavailable) as error:
+            take(environment, tier, **asked)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"not reserved: environment=main {told} holders={holder}"
+        ]
+        assert not error.value.of_host
+
+    def test_users_run_out_with_a_line(self, environment, caplog):
+        holder, _ = take(environment, uids=(2_000_000_000, 1))
+        caplog.set_level(logging.INFO)
+        with pytest.raises(CapacityUnavailable, match="no numeric user is free"):
+            take(environment, uids=(2_000_000_000, 1))
+        assert [record.getMessage() for record in caplog.records] == [
+            "not reserved: environment=main tier=paid resource=uid asked=1 used=0 total=1 used_on_host=1 physical=None"
+            f" holders={holder}"
+        ]
+
+    def test_a_shortage_of_the_host_is_told_apart(self, environment):
+        other = create_environment(
+            environment.engine, "other", cpu="4-7", ram_mib=16_384, disk_mib=1000, prices={"cpu": 1}
+        )
+        take(other, ram=12_000)
+        with pytest.raises(CapacityUnavailable, match="needs 5000 ram, 4384 free") as error:
+            take(environment, ram=5000)
+        assert error.value.of_host
 
     def test_no_such_host(self, db):
         with transaction.atomic(), pytest.raises(Host.DoesNotExist):

@@ -44,6 +44,18 @@ def test_every_digit_of_a_price_is_kept(engine):
     assert "12345678901.123456789012345678" in as_json([export_engine(engine)])
 
 
+def test_labels_go_out_and_come_back_and_silence_keeps_them(engine):
+    run(nested(offer(labels={"gpu": "a100"})))
+    environment = Environment.objects.get()
+    assert environment.labels == {"gpu": "a100"}
+    assert export_engine(engine)["environments"][0]["labels"] == {"gpu": "a100"}
+    assert not run(nested(offer(), imageRetentionDays=7)).changes_anything
+    run(nested(offer(labels={"gpu": "h100"})))
+    environment.refresh_from_db()
+    assert environment.labels == {"gpu": "h100"}
+    refused(nested(offer(labels={"gpu": 1})), "[0].environments[0].labels.gpu")
+
+
 def test_the_free_part_is_never_unlimited(engine):
     free = {
         "resources": [resource("cpu", max=1), resource("ram", 2, max=1), resource("disk")],

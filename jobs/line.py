@@ -1,0 +1,84 @@
+"""The line of queued jobs before an environment: paid before free, then first in first out."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet
+
+from compute_site.core.db import all_rows
+from environments.models import Tier
+from jobs.models import Job, JobStatus
+from jobs.models.job import ACTIVE
+
+LONGEST = 200  # of a longer line nothing is foretold
+LINES_SQL = """
+WITH full_account AS MATERIALIZED (
+    SELECT account_id FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
+     GROUP BY account_id HAVING count(*) >= %(cap)s)
+SELECT j.* FROM unnest(%(environments)s::bigint[]) e (id)
+ CROSS JOIN LATERAL (
+    SELECT q.environment_id, q.id, q.tier, (q.terms->'resources')::text, q.max_duration FROM jobs_job q
+     WHERE q.environment_id = e.id AND q.status = 'queued' AND q.cancel_requested_at IS NULL
+       AND (q.not_before IS NULL OR q.not_before <= %(now)s) AND (q.queue_expires_at IS NULL OR q.queue_expires_at > %(now)s)
+       AND q.account_id NOT IN (SELECT account_id FROM full_account)
+     ORDER BY (q.tier = 'free'), q.id LIMIT %(limit)s) j
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A queued job as the line sees it. `seconds`: its longest run."""
+
+    job_id: int
+    tier: str
+    amounts: dict[str, int]
+    seconds: int
+
+
+def read_lines(environment_ids: Collection[int], now: datetime) -> dict[int, list[Waiting]]:
+    """By environment: who may go when there is room, in order; the first `LONGEST` + 1 of each. One statement."""
+    values = {
+        "environments": list(environment_ids),
+        "now": now,
+        "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
+        "limit": LONGEST + 1,
+    }
+    lines: dict[int, list[Waiting]] = {key: [] for key in environment_ids}
+    for environment, key, tier, amounts, seconds in all_rows(LINES_SQL, values):
+        lines[environment].append(Waiting(key, tier, json.loads(amounts), seconds))
+    return lines
+
+
+def ahead_of(job: Job, now: datetime) -> QuerySet[Job]:
+    """The queued jobs that go before `job` (saved or not) when there is room: of accounts at their cap, none but its own."""
+    before = Q(tier=job.tier) if job.pk is None else Q(tier=job.tier, pk__lt=job.pk)
+    if job.tier == Tier.FREE:
+        before |= Q(tier=Tier.PAID)
+    waiting = Job.objects.filter(
+        Q(not_before__isnull=True) | Q(not_before__lte=now),
+        Q(queue_expires_at__isnull=True) | Q(queue_expires_at__gt=now),
+        environment_id=job.environment_id,
+        status=JobStatus.QUEUED,
+        cancel_requested_at__isnull=True,
+    )
+    return waiting.filter(before).exclude(Q(account__in=full_accounts()) & ~Q(account=job.account_id))
+
+
+def place_in_line(job: Job, now: datetime) -> int:
+    """The job's place in the line of its environment, from 1."""
+    return 1 + ahead_of(job, now).count()
+
+
+def full_accounts() -> QuerySet[Job, int]:
+    """Keys of the accounts that run as many jobs as they may."""
+    running = Job.objects.filter(status__in=sorted(ACTIVE)).order_by().values("account")
+    full = running.annotate(jobs=Count("pk")).filter(jobs__gte=settings.MAX_RUNNING_JOBS_PER_ACCOUNT)
+    return full.values_list("account", flat=True)
+
+
+def running_jobs(account_id: int) -> int:
+    """How many jobs of the account hold something of a machine now."""
+    return Job.objects.filter(account=account_id, status__in=sorted(ACTIVE)).count()
