@@ -22,8 +22,10 @@ from environments.models import (
     ReservationStatus,
     ReservedAmount,
     ResourceKind,
+    SlotSet,
     Tier,
 )
+from environments.models.slots import ALL, multirange
 from environments.statements import (
     CLAIM_SQL,
     DEVICES_SQL,
@@ -40,6 +42,7 @@ __all__ = [
     "Claim",
     "acquire",
     "amounts_of",
+    "check_room",
     "core_map",
     "device_map",
     "fill",
@@ -100,27 +103,32 @@ def acquire(
     tier: str,
     amounts: Mapping[str, int],
     uid_range: tuple[int, int],
+    slots: SlotSet = ALL,
 ) -> Claim:
     """Reserve `amounts` (by resource slug, as `fill` returned them) for an attempt; all of it or nothing.
 
     The caller holds the host's lock in this transaction (TransactionManagementError otherwise) and wraps the call in
-    a savepoint of its own. `uid_range` is first and count. Before: no reservation of `holder`. After: one that is
+    a savepoint of its own. `uid_range` is first and count; cores and devices are claimed
+    out of `slots` alone. Before: no reservation of `holder`. After: one that is
     held, with cores and devices by row. Raises CapacityUnavailable, with one line in the log, and TransitionRefused
     when `holder` has a reservation already.
     """
-    offer = _offer(environment, tier, uid_range)
+    offer = _offer(environment, tier, uid_range, slots)
     uses = {use.slug: use for use in read_use([environment.pk])}
     _check_offer(offer, environment, tier)
     for slug, amount in amounts.items():
         if slug not in uses or amount > uses[slug].room(tier):
             raise _unavailable(slug, amount, uses.get(slug), offer.host_id, tier)
     wanted = [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
-    cores = offer.cores[: sum(amount for use, amount in wanted if use.kind == ResourceKind.CPU)]
-    devices = _free_devices(wanted, offer.host_id)
+    cores = offer.cores[: _sum(wanted, ResourceKind.CPU)]
+    devices = _free_devices(wanted, offer.host_id, slots)
     if not cores or offer.uid is None:
         raise _unavailable("uid" if cores else "cpu", 1, None, offer.host_id, tier)
-    if len(devices) != sum(amount for use, amount in wanted if use.kind == ResourceKind.DEVICE):
-        raise CapacityUnavailable("a device has just become unhealthy", resource="device")
+    if len(cores) < _sum(wanted, ResourceKind.CPU) or len(devices) < _sum(wanted, ResourceKind.DEVICE):
+        raise CapacityUnavailable(
+            f"only {len(cores)} cores and {len(devices)} devices are free in the worker's slots",
+            resource="slots",
+        )
     reservation_id = _insert(
         holder=holder,
         environment=environment,
@@ -133,6 +141,20 @@ def acquire(
     return Claim(
         reservation_id, offer.uid, tuple(index for _, index in cores), tuple(uuid for _, _, uuid in devices)
     )
+
+
+def check_room(environment: Environment, tier: str, amounts: Mapping[str, int]) -> None:
+    """Raises CapacityUnavailable when another job with `amounts` would lack memory, disk, counters or a seat now.
+
+    Cores and devices are not looked at. The caller holds the host's lock, as for `acquire`.
+    """
+    offer = _offer(environment, tier, (0, 0), ALL)
+    _check_offer(offer, environment, tier)
+    for use in read_use([environment.pk]):
+        if use.kind in (ResourceKind.CPU, ResourceKind.DEVICE):
+            continue
+        if (asked := amounts.get(use.slug, 0)) > use.room(tier):
+            raise _unavailable(use.slug, asked, use, offer.host_id, tier)
 
 
 def release_running(holder: UUID) -> bool:
@@ -186,7 +208,11 @@ def _lock_host_of(holder: UUID) -> None:
     first_row(LOCK_BY_HOLDER_SQL, [holder])
 
 
-def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _Offer:
+def _sum(wanted: Sequence[tuple[ResourceUse, int]], kind: str) -> int:
+    return sum(amount for use, amount in wanted if use.kind == kind)
+
+
+def _offer(environment: Environment, tier: str, uid_range: tuple[int, int], slots: SlotSet) -> _Offer:
     require_transaction()
     row = first_row(
         CLAIM_SQL,
@@ -195,6 +221,7 @@ def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _
             "tier": tier,
             "first": uid_range[0],
             "count": uid_range[1],
+            "cores": multirange(slots.cores),
         },
     )
     if row is None:
@@ -235,12 +262,14 @@ def _unavailable(
     return CapacityUnavailable(f"needs {asked} {slug}, {free} free", resource=slug)
 
 
-def _free_devices(wanted: Sequence[tuple[ResourceUse, int]], host_id: int) -> list[tuple[int, int, str]]:
-    """(resource, device, uuid) of exactly as many healthy devices as were asked, none of them held anywhere."""
+def _free_devices(
+    wanted: Sequence[tuple[ResourceUse, int]], host_id: int, slots: SlotSet
+) -> list[tuple[int, int, str]]:
+    """(resource, device, uuid) of at most as many healthy devices as were asked, none of them held anywhere."""
     devices = []
     for use, amount in wanted:
         if use.kind == ResourceKind.DEVICE:
-            rows = all_rows(DEVICES_SQL, [use.resource_id, host_id, amount])
+            rows = all_rows(DEVICES_SQL, [use.resource_id, host_id, multirange(slots.devices), amount])
             devices += [(use.resource_id, device, uuid) for device, uuid in rows]
     return devices
 

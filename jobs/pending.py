@@ -9,6 +9,7 @@ from django.db.models import Q
 from compute_site.core.db import database_now
 from environments.models import Engine, EngineState, EnvironmentState, Reservation, ReservationStatus, Tier
 from environments.reservations import free_amounts
+from environments.slots import out_of_reach
 from jobs.models import Job, JobStatus
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -28,6 +29,7 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     if host is None:
         return _fleet_reason()
     reasons = [*engine_reasons(job.environment.engine, now), *_full_house(job), *_shortages(job)]
+    reasons += filter(None, [out_of_reach(job.environment, job.terms["resources"])])
     if host.declared_gone_at is not None:
         reasons.insert(0, f"host {host} is gone: nothing starts there any more")
     if job.environment.state == EnvironmentState.RETIRED:

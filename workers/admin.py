@@ -7,6 +7,7 @@ from unfold.decorators import display
 
 from compute_site.core.admin import ReadOnlyAdmin
 from compute_site.core.db import database_now
+from environments.slots import device_names
 from workers.models import Worker, WorkerStatus
 
 # An old row of a worker that was replaced is history, not an alarm.
@@ -22,13 +23,35 @@ COLOURS = {
 class WorkerAdmin(ReadOnlyAdmin):
     """Read-only list and detail."""
 
-    list_display = ["name", "state", "engine", "hostname", "pid", "silent_for", "steps", "started_at"]
+    list_display = [
+        "name",
+        "state",
+        "engine",
+        "cores",
+        "devices",
+        "hostname",
+        "pid",
+        "silent_for",
+        "steps",
+        "started_at",
+    ]
     list_filter = ["status", "engine"]
     list_filter_submit = True
-    list_select_related = ["engine", "superseded_by"]
+    list_select_related = ["engine", "slots", "superseded_by"]
     search_fields = ["public_id", "hostname"]
     fields = [
-        *("public_id", "status", "engine", "hostname", "pid", "started_at", "heartbeat_at", "silent_for"),
+        *(
+            "public_id",
+            "status",
+            "engine",
+            "cores",
+            "devices",
+            "hostname",
+            "pid",
+            "started_at",
+            "heartbeat_at",
+            "silent_for",
+        ),
         *("ended_at", "superseded_by"),
     ]
     readonly_fields = fields
@@ -45,6 +68,14 @@ class WorkerAdmin(ReadOnlyAdmin):
     def state(self, worker: Worker) -> tuple[str, str]:
         superseded = worker.superseded_by_id and f"{worker.status} · replaced"
         return worker.status, superseded or worker.status
+
+    @display(description="cores")
+    def cores(self, worker: Worker) -> str:
+        return worker.slots.members.core_text
+
+    @display(description="devices")
+    def devices(self, worker: Worker) -> str:
+        return device_names(worker.slots.devices)
 
     @display(description="last heartbeat", ordering="heartbeat_at")
     def silent_for(self, worker: Worker) -> str:

@@ -13,6 +13,8 @@ from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
 from environments.models import Engine, EngineState, Environment, EnvironmentState, Tier
+from environments.models.slots import multirange
+from environments.slots import REACH_SQL, out_of_reach
 from jobs.models import Attempt, Job, JobStatus
 from jobs.transitions import move_job
 from workers.checkpoint import checkpoint
@@ -28,28 +30,42 @@ PREPARE_SECONDS = 300.0
 # Queued jobs of one engine whose turn it may be: first in first out per environment and tier, paid before free. So many
 # of each, that a long queue which does not fit hides no other. An environment without a free core can start nothing,
 # so its queue is not even read. An account at its cap waits; two engines that take at once may pass it by one.
-CANDIDATE_SQL = """
+CANDIDATES_SQL = """
     WITH full_account AS MATERIALIZED (
         SELECT account_id FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
-         GROUP BY account_id HAVING count(*) >= %(cap)s)
-    SELECT j.id
+         GROUP BY account_id HAVING count(*) >= %(cap)s){reach}
+    SELECT j.id, j.reachable
       FROM environments_environment e
      CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
      CROSS JOIN LATERAL (
-        SELECT q.id FROM jobs_job q
+        SELECT q.id, {reachable} AS reachable FROM jobs_job q
          WHERE q.environment_id = e.id AND q.tier = t.tier
            AND q.status = 'queued' AND q.cancel_requested_at IS NULL
            AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
            AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
-           AND q.account_id NOT IN (SELECT account_id FROM full_account)
+           AND q.account_id NOT IN (SELECT account_id FROM full_account){only}
          ORDER BY q.id LIMIT %(limit)s) j
      WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
        AND EXISTS (
            SELECT FROM environments_core c
-            WHERE c.environment_id = e.id
+            WHERE c.environment_id = e.id{among}
               AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
      ORDER BY (t.tier = 'free'), j.id
 """
+FOR_ALL_SQL = CANDIDATES_SQL.format(reach="", reachable="true", only="", among="")
+# A worker of narrower slots passes by, without a word, what it could never take: those jobs wait for another worker, and
+# neither fill its list nor close its queue. Only of one that has waited too long it is told, to leave it room.
+REACHABLE = """NOT EXISTS (
+               SELECT FROM reach WHERE reach.environment_id = e.id
+                  AND reach.most < (q.terms->'resources'->>reach.slug)::bigint)"""
+FOR_SLOTS_SQL = CANDIDATES_SQL.format(
+    reach=f", reach AS MATERIALIZED ({REACH_SQL.format(choice='s.id = %(slots)s')})",
+    reachable=REACHABLE,
+    only=f"""
+           AND ({REACHABLE} OR %(others)s
+                AND q.passed_over_since <= clock_timestamp() - make_interval(secs => %(bypass)s))""",
+    among=" AND c.index::bigint <@ %(cores)s::int8multirange",
+)
 
 LOCKED_SQL = """
     SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
@@ -69,11 +85,12 @@ class Taken:
 
 
 def take(engine: Engine, worker: Worker) -> Taken | None:
-    """Reserve the next job that fits and make its attempt (preparing, leased to `worker`); None when none does.
+    """Reserve the next job that fits the worker's slots and make its attempt (preparing, leased to `worker`); None when
+    none does.
 
     Before: job queued. After: job preparing, attempt preparing, reservation held; or nothing changed at all.
     """
-    if not _candidates(engine, 1):
+    if not _candidates(worker, 1):
         return None
     checkpoint("take.before")
     with transaction.atomic():
@@ -81,7 +98,7 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
         host = reservations.lock_host(engine.host_id)
         if host.declared_gone_at or not _may_start(engine, worker):
             return None
-        taken = _first_that_fits(engine, worker, _candidates(engine, CANDIDATES))
+        taken = _first_that_fits(engine, worker, _candidates(worker, CANDIDATES, others=True))
     checkpoint("take.after")
     return taken
 
@@ -91,29 +108,48 @@ def _may_start(engine: Engine, worker: Worker) -> bool:
     return first_row(MAY_START_SQL, [worker.pk, engine.pk]) == (EngineState.ACTIVE, WorkerStatus.ONLINE)
 
 
-def _candidates(engine: Engine, limit: int) -> list[int]:
+def _candidates(worker: Worker, limit: int, *, others: bool = False) -> list[tuple[int, bool]]:
+    """Ids of jobs, in their order, each with whether this worker could ever take it; `others`: also those that it
+    could not and that have waited too long.
+    """
     values = {
-        "engine": engine.pk,
+        "engine": worker.engine_id,
         "retired": EnvironmentState.RETIRED,
         "limit": limit,
         "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
     }
-    return [row[0] for row in all_rows(CANDIDATE_SQL, values)]
+    if worker.slots.cores is None:
+        return all_rows(FOR_ALL_SQL, values)
+    cores = multirange(worker.slots.cores)
+    narrower = {
+        "slots": worker.slots_id,
+        "cores": cores,
+        "others": others,
+        "bypass": settings.MAX_BYPASS_SECONDS,
+    }
+    return all_rows(FOR_SLOTS_SQL, {**values, **narrower})
 
 
-def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> Taken | None:
+def _first_that_fits(engine: Engine, worker: Worker, candidates: list[tuple[int, bool]]) -> Taken | None:
     """Try each candidate within a savepoint of its own; an environment whose first job waited too long is closed to the
     rest: its resources are held for that job. Paid jobs do not wait for a free one.
+
+    A job that only another worker's slots can take is left the memory and the like that all share, but no core.
     """
     closed: set[tuple[int, str]] = set()
     seen: set[tuple[int, str]] = set()
-    for position, job_id in enumerate(candidates):
+    promised: list[Job] = []
+    for position, (job_id, reachable) in enumerate(candidates):
         job = _locked(job_id)
         if job is None or (job.environment_id, job.tier) in closed:
             continue
         queue = (job.environment_id, job.tier)
+        if not reachable:
+            if out_of_reach(job.environment, job.terms["resources"]) is None:
+                promised.append(job)
+            continue
         try:
-            attempt = _reserve(engine, worker, job)
+            attempt = _reserve(engine, worker, job, [one for one in promised if _goes_before(one, job)])
         except CapacityUnavailable:
             if queue not in seen and _note_passed_over(job):
                 closed |= {queue, (job.environment_id, Tier.FREE.value)}
@@ -121,6 +157,11 @@ def _first_that_fits(engine: Engine, worker: Worker, candidates: list[int]) -> T
             continue
         return Taken(attempt, more=position + 1 < len(candidates))
     return None
+
+
+def _goes_before(one: Job, job: Job) -> bool:
+    """Whether `one`, which was met before `job` and waited too long, is to be left room by it."""
+    return one.environment_id == job.environment_id and (one.tier == Tier.PAID or job.tier == Tier.FREE)
 
 
 def _locked(job_id: int) -> Job | None:
@@ -131,8 +172,10 @@ def _locked(job_id: int) -> Job | None:
     return rows[0]
 
 
-def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
-    """Claim and attempt in a savepoint: raises CapacityUnavailable and leaves nothing behind when it does not fit."""
+def _reserve(engine: Engine, worker: Worker, job: Job, promised: list[Job]) -> Attempt:
+    """Claim and attempt in a savepoint: raises CapacityUnavailable and leaves nothing behind when it does not fit, or
+    leaves a promised job no room.
+    """
     holder = new_public_id()
     with transaction.atomic():
         claim = reservations.acquire(
@@ -141,7 +184,10 @@ def _reserve(engine: Engine, worker: Worker, job: Job) -> Attempt:
             tier=job.tier,
             amounts=job.terms["resources"],
             uid_range=settings.UID_RANGE,
+            slots=worker.slots.members,
         )
+        for one in promised:
+            reservations.check_room(one.environment, one.tier, one.terms["resources"])
         attempt = _make_attempt(engine, worker, job, holder, claim)
         move_job(
             job.pk,

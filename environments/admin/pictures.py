@@ -49,6 +49,7 @@ def _title(place: Place) -> str:
     words = [place.name, ", ".join(place.environments) or "nobody's"]
     if place.holder:
         words.append(f"held by attempt {str(place.holder)[-8:]}")
+    words += [f"slot of worker {worker}" for worker in place.workers]
     if not place.healthy:
         words.append("unhealthy")
     return " · ".join(words)

@@ -14,6 +14,7 @@ from environments.models.reservation import (
     Tier,
 )
 from environments.models.resource import Resource, ResourceDevice, ResourceKind, Sharing
+from environments.models.slots import Slots, SlotSet
 
 __all__ = [
     "AccessKind",
@@ -40,5 +41,7 @@ __all__ = [
     "ResourceDevice",
     "ResourceKind",
     "Sharing",
+    "SlotSet",
+    "Slots",
     "Tier",
 ]
