@@ -64,7 +64,7 @@ def superseded(engine: Engine, slots: SlotSet) -> list[Worker]:
 
     Raises SlotsTaken for a worker that is neither and has some of the slots.
     """
-    found = []
+    found: list[Worker] = []
     silent = Q(heartbeat_at__lt=_alive_after())
     rows = Worker.objects.filter(engine=engine, status__in=sorted(LIVE)).select_related("slots")
     for row in rows.annotate(silent=ExpressionWrapper(silent, output_field=BooleanField())):

@@ -149,7 +149,7 @@ def _first_that_fits(engine: Engine, worker: Worker, candidates: list[tuple[int,
                 promised.append(job)
             continue
         try:
-            attempt = _reserve(engine, worker, job, [one for one in promised if _goes_before(one, job)])
+            attempt = _reserve(engine, worker, job, promised)
         except CapacityUnavailable:
             if queue not in seen and _note_passed_over(job):
                 closed |= {queue, (job.environment_id, Tier.FREE.value)}
@@ -157,11 +157,6 @@ def _first_that_fits(engine: Engine, worker: Worker, candidates: list[tuple[int,
             continue
         return Taken(attempt, more=position + 1 < len(candidates))
     return None
-
-
-def _goes_before(one: Job, job: Job) -> bool:
-    """Whether `one`, which was met before `job` and waited too long, is to be left room by it."""
-    return one.environment_id == job.environment_id and (one.tier == Tier.PAID or job.tier == Tier.FREE)
 
 
 def _locked(job_id: int) -> Job | None:
@@ -186,8 +181,9 @@ def _reserve(engine: Engine, worker: Worker, job: Job, promised: list[Job]) -> A
             uid_range=settings.UID_RANGE,
             slots=worker.slots.members,
         )
-        for one in promised:
-            reservations.check_room(one.environment, one.tier, one.terms["resources"])
+        for other in promised:
+            if other.environment_id == job.environment_id:
+                reservations.check_room(other.environment, other.tier, other.terms["resources"])
         attempt = _make_attempt(engine, worker, job, holder, claim)
         move_job(
             job.pk,

@@ -15,7 +15,7 @@ from environments.models.engine import Engine
 Numbers = frozenset[int] | None  # None: every number there is, also those that will be
 
 
-class NumberSetField(models.Field):  # type: ignore[type-arg]  # it has no parameters at run time
+class NumberSetField(models.Field):
     """A set of whole numbers, or None for all there are. PostgreSQL keeps it as a multirange: of those it can refuse
     two that overlap.
     """
