@@ -21,8 +21,10 @@ from environments.models import (
     ReservationStatus,
     ReservedAmount,
     ResourceKind,
+    SlotSet,
     Tier,
 )
+from environments.models.slots import ALL, multirange
 from environments.refusal import Refusals
 from environments.statements import (
     CLAIM_SQL,
@@ -98,15 +100,17 @@ def acquire(
     tier: str,
     amounts: Mapping[str, int],
     uid_range: tuple[int, int],
+    slots: SlotSet = ALL,
 ) -> Claim:
     """Reserve `amounts` (by resource slug, as `fill` returned them) for an attempt; all of it or nothing.
 
     The caller holds the host's lock in this transaction (TransactionManagementError otherwise) and wraps the call in
-    a savepoint of its own. `uid_range` is first and count. Before: no reservation of `holder`. After: one that is
+    a savepoint of its own. `uid_range` is first and count; cores and devices are claimed
+    out of `slots` alone. Before: no reservation of `holder`. After: one that is
     held, with cores and devices by row. Raises CapacityUnavailable, with one line in the log, and TransitionRefused
     when `holder` has a reservation already.
     """
-    offer = _offer(environment, tier, uid_range)
+    offer = _offer(environment, tier, uid_range, slots)
     uses = {use.slug: use for use in read_use([environment.pk])}
     refusals = Refusals(environment, tier, offer.host_id)
     _check_offer(offer, refusals)
@@ -114,15 +118,18 @@ def acquire(
         if slug not in uses or amount > uses[slug].room(tier):
             raise refusals.resource(slug, amount, uses.get(slug))
     wanted = [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
-    cores = offer.cores[: sum(amount for use, amount in wanted if use.kind == ResourceKind.CPU)]
-    devices = _free_devices(wanted, offer.host_id)
+    cores = offer.cores[: _sum(wanted, ResourceKind.CPU)]
+    devices = _free_devices(wanted, offer.host_id, slots)
     if not cores:
         raise refusals.other("cpu", "no core is free")
     if offer.uid is None:
         raise refusals.other("uid", "no numeric user is free", total=uid_range[1])
+    if len(cores) < _sum(wanted, ResourceKind.CPU):
+        raise refusals.other("cpu", f"only {len(cores)} cores are free in the worker's slots")
     for use, amount in wanted:
-        if use.kind == ResourceKind.DEVICE and amount != sum(key == use.resource_id for key, _, _ in devices):
-            raise refusals.resource(use.slug, amount, use)  # one has just become unhealthy
+        got = sum(key == use.resource_id for key, _, _ in devices)
+        if use.kind == ResourceKind.DEVICE and amount != got:
+            raise refusals.other(use.slug, f"only {got} devices are healthy and free in the worker's slots")
     reservation_id = _insert(
         holder=holder,
         environment=environment,
@@ -188,7 +195,11 @@ def _lock_host_of(holder: UUID) -> None:
     first_row(LOCK_BY_HOLDER_SQL, [holder])
 
 
-def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _Offer:
+def _sum(wanted: Sequence[tuple[ResourceUse, int]], kind: str) -> int:
+    return sum(amount for use, amount in wanted if use.kind == kind)
+
+
+def _offer(environment: Environment, tier: str, uid_range: tuple[int, int], slots: SlotSet) -> _Offer:
     require_transaction()
     row = first_row(
         CLAIM_SQL,
@@ -197,6 +208,7 @@ def _offer(environment: Environment, tier: str, uid_range: tuple[int, int]) -> _
             "tier": tier,
             "first": uid_range[0],
             "count": uid_range[1],
+            "cores": multirange(slots.cores),
         },
     )
     if row is None:
@@ -219,12 +231,14 @@ def _check_offer(offer: _Offer, refusals: Refusals) -> None:
         raise refusals.other("jobs", told, used=offer.jobs, total=offer.max_jobs)
 
 
-def _free_devices(wanted: Sequence[tuple[ResourceUse, int]], host_id: int) -> list[tuple[int, int, str]]:
-    """(resource, device, uuid) of exactly as many healthy devices as were asked, none of them held anywhere."""
+def _free_devices(
+    wanted: Sequence[tuple[ResourceUse, int]], host_id: int, slots: SlotSet
+) -> list[tuple[int, int, str]]:
+    """(resource, device, uuid) of at most as many healthy devices as were asked, none of them held anywhere."""
     devices = []
     for use, amount in wanted:
         if use.kind == ResourceKind.DEVICE:
-            rows = all_rows(DEVICES_SQL, [use.resource_id, host_id, amount])
+            rows = all_rows(DEVICES_SQL, [use.resource_id, host_id, multirange(slots.devices), amount])
             devices += [(use.resource_id, device, uuid) for device, uuid in rows]
     return devices
 

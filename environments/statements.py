@@ -19,7 +19,8 @@ SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state
          WHERE environment_id = e.id AND tier = %(tier)s AND released_at IS NULL
            AND exited_at IS NULL AND status = 'held'),
        ARRAY(SELECT ARRAY[c.id, c.index] FROM environments_core c
-              WHERE c.environment_id = e.id AND c.host_id = h.id AND NOT EXISTS
+              WHERE c.environment_id = e.id AND c.host_id = h.id AND c.index::bigint <@ %(cores)s::int8multirange
+                AND NOT EXISTS
                     (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL)
               ORDER BY c.index),
        (SELECT min(uid) FROM
@@ -37,7 +38,7 @@ SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state
 """
 DEVICES_SQL = """
 SELECT d.id, d.uuid FROM environments_resourcedevice o JOIN environments_device d ON d.id = o.device_id
- WHERE o.resource_id = %s AND d.host_id = %s AND d.health = 'healthy' AND NOT EXISTS
+ WHERE o.resource_id = %s AND d.host_id = %s AND d.health = 'healthy' AND d.id <@ %s::int8multirange AND NOT EXISTS
        (SELECT FROM environments_reserveddevice x WHERE x.device_id = d.id AND x.released_at IS NULL)
  ORDER BY d.id LIMIT %s
 """

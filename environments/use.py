@@ -186,16 +186,21 @@ def job_places(environment_ids: Iterable[int]) -> dict[tuple[int, str], tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One core (by index) or device (by uuid) of a host: who offers it and which attempt holds it, if any."""
+    """One core (by index) or device (by uuid) of a host: who offers it, which attempt holds it, if any, and which
+    workers may reserve it for one.
+    """
 
     name: str
     environments: tuple[str, ...]
     holder: UUID | None
     healthy: bool = True
+    workers: tuple[str, ...] = ()  # whose slot it is
 
 
 CORES_SQL = """
-SELECT c.host_id, c.index::text, ARRAY_REMOVE(ARRAY[g.name || '/' || e.slug], NULL), r.holder, true
+SELECT c.host_id, c.index::text, ARRAY_REMOVE(ARRAY[g.name || '/' || e.slug], NULL), r.holder, true,
+       ARRAY(SELECT s.holder FROM environments_slots s
+              WHERE s.engine_id = g.id AND s.released_at IS NULL AND c.index::bigint <@ s.cores)
   FROM environments_core c
   LEFT JOIN environments_environment e ON e.id = c.environment_id
   LEFT JOIN environments_engine g ON g.id = e.engine_id
@@ -209,7 +214,12 @@ SELECT d.host_id, d.uuid,
                JOIN environments_environment e ON e.id = o.environment_id
                JOIN environments_engine g ON g.id = e.engine_id
               WHERE o.device_id = d.id ORDER BY 1),
-       r.holder, d.health = 'healthy'
+       r.holder, d.health = 'healthy',
+       ARRAY(SELECT s.holder FROM environments_slots s
+              WHERE s.released_at IS NULL AND d.id <@ s.devices AND s.engine_id IN
+                    (SELECT e.engine_id FROM environments_resourcedevice o
+                       JOIN environments_environment e ON e.id = o.environment_id WHERE o.device_id = d.id)
+              ORDER BY 1)
   FROM environments_device d
   LEFT JOIN environments_reserveddevice x ON x.device_id = d.id AND x.released_at IS NULL
   LEFT JOIN environments_reservation r ON r.id = x.reservation_id
@@ -239,6 +249,6 @@ def device_maps(host_ids: Collection[int]) -> dict[int, list[Place]]:
 
 def _places(statement: str, host_ids: Collection[int]) -> dict[int, list[Place]]:
     found: dict[int, list[Place]] = {key: [] for key in host_ids}
-    for host_id, name, offers, holder, healthy in all_rows(statement, [list(host_ids)]):
-        found[host_id].append(Place(name, tuple(offers), holder, healthy))
+    for host_id, name, offers, holder, healthy, workers in all_rows(statement, [list(host_ids)]):
+        found[host_id].append(Place(name, tuple(offers), holder, healthy, tuple(workers)))
     return found

@@ -15,9 +15,10 @@ FLEET_PASS = "workers.fleet_pass"
 KNOCK_EXPIRES_SECONDS = 30
 
 
-def knock(engine: Engine) -> None:
+def knock(engine: Engine, passed_on_to: str = "") -> None:
     """Send one knock to the engine's queue now. A broker that is down costs at most a moment and no error.
 
+    One of the engine's workers hears it, and passes it on to the queues of the others, where it is passed on no further.
     The fleet has no engine of its own to knock at: the site's worker makes its pass.
     """
     fleet = engine.kind == EngineKind.FLEET
@@ -26,8 +27,8 @@ def knock(engine: Engine) -> None:
     try:
         current_app.send_task(
             FLEET_PASS if fleet else KNOCK,
-            args=[] if fleet else [engine.pk],
-            queue=settings.CELERY_TASK_DEFAULT_QUEUE if fleet else engine.queue,
+            args=[] if fleet else [engine.pk, True] if passed_on_to else [engine.pk],
+            queue=settings.CELERY_TASK_DEFAULT_QUEUE if fleet else passed_on_to or engine.queue,
             expires=KNOCK_EXPIRES_SECONDS,
             retry=False,
             ignore_result=True,

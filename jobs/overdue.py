@@ -8,7 +8,8 @@ from django.db.models import Q
 
 from compute_site.core.db import all_rows
 from compute_site.core.errors import CapacityUnavailable
-from environments.models import EngineState, ResourceKind, Tier
+from environments.models import EngineState, ResourceKind, Slots, Tier
+from environments.slots import free_in, out_of_reach
 from environments.use import ResourceUse, free_amounts, job_places
 from jobs.models import Job, JobStatus
 
@@ -32,14 +33,27 @@ class Kept:
     A job that cannot fit even with nothing in use keeps nothing: it would keep it for ever.
     """
 
-    def __init__(self, keys: Collection[int]) -> None:
-        """`keys`: of the overdue jobs. Without any, nothing is read, now or later."""
+    def __init__(
+        self, keys: Collection[int], *, slots: Slots | None = None, beyond: Collection[int] = ()
+    ) -> None:
+        """`keys`: of the overdue jobs. Without any, nothing is read, now or later. `slots`: of the worker that reserves,
+        whose cores and devices are kept by themselves; `beyond`: the jobs to which those are of no use. Nothing at all is
+        kept for what no live worker can hold.
+        """
         rows = Job.objects.filter(pk__in=keys).select_related("environment") if keys else []
         jobs = sorted(rows, key=_rank)
         self._environments = list({job.environment_id: job.environment for job in jobs}.values())
         self._before: Uses = free_amounts(self._environments) if jobs else {}
         healthy = healthy_devices([one.pk for one in self._environments]) if jobs else {}
-        self._jobs = [job for job in jobs if _may_ever_fit(job, self._before[job.environment_id], healthy)]
+        self._beyond = set(beyond)
+        self._slots = slots if jobs else None
+        self._free_before = free_in(self._slots) if self._slots else {}
+        self._jobs = [
+            job
+            for job in jobs
+            if _may_ever_fit(job, self._before[job.environment_id], healthy)
+            and out_of_reach(job.environment, job.terms["resources"]) is None
+        ]
 
     def would_miss(self, job: Job, now: datetime) -> bool:
         """Whether one that goes before `job` would lack what `job` asks; devices are taken for shared by their name."""
@@ -58,12 +72,26 @@ class Kept:
         if not ahead:
             return
         now = free_amounts(self._environments)
+        free = free_in(self._slots) if self._slots else {}
         for other in ahead:
-            slug = _lost(other, self._before[other.environment_id], now[other.environment_id])
+            before, after = self._before[other.environment_id], now[other.environment_id]
+            slug = _lost(other, before, after, counted=other.pk in self._beyond) or self._lost_slot(
+                other, free
+            )
             if slug is None and _same_queue(other, job) and _no_place_left(other):
                 slug = "jobs"
             if slug is not None:
                 raise CapacityUnavailable(f"kept for job {other}, which waited longer", resource=slug)
+
+    def _lost_slot(self, job: Job, free: Mapping[tuple[int, str], int]) -> str | None:
+        """The core or device resource of which the worker's slots have less for the job now, and less than it needs."""
+        for slug, amount in job.terms["resources"].items():
+            before = self._free_before.get((job.environment_id, slug))
+            if job.pk in self._beyond or before is None:
+                continue
+            if free[job.environment_id, slug] < min(before, amount):
+                return str(slug)
+        return None
 
 
 def is_kept_from(job: Job, now: datetime) -> bool:
@@ -128,9 +156,15 @@ def _would_lose(
     return False
 
 
-def _lost(job: Job, before: Mapping[str, ResourceUse], after: Mapping[str, ResourceUse]) -> str | None:
-    """The resource of which the job could get less now than before, and less than it needs."""
+def _lost(
+    job: Job, before: Mapping[str, ResourceUse], after: Mapping[str, ResourceUse], *, counted: bool
+) -> str | None:
+    """The resource of which the job could get less now than before, and less than it needs; `counted`: what is
+    counted alone, not cores and devices.
+    """
     for slug, amount in job.terms["resources"].items():
+        if counted and before[slug].kind in (ResourceKind.CPU, ResourceKind.DEVICE):
+            continue
         if after[slug].room(job.tier) < min(before[slug].room(job.tier), amount):
             return str(slug)
     return None

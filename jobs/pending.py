@@ -8,6 +8,7 @@ from django.conf import settings
 
 from compute_site.core.db import database_now
 from environments.models import Engine, EngineState, Environment, EnvironmentState, ResourceKind
+from environments.slots import out_of_reach
 from environments.use import ResourceUse, free_amounts, job_places
 from jobs.estimate import Estimates
 from jobs.line import place_in_line, running_jobs
@@ -31,6 +32,7 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     if job.environment.engine.host is None:
         return next(place_reasons(job.environment, now))
     reasons = [*place_reasons(job.environment, now), *_caps(job), *_shortages(job)]
+    reasons += filter(None, [out_of_reach(job.environment, job.terms["resources"])])
     place = place_in_line(job, now)
     if not reasons and is_kept_from(job, now):
         reasons.append("what it needs is kept for a job that waited longer")
@@ -44,7 +46,7 @@ def estimated_wait(job: Job, now: datetime | None = None) -> int | None:
     if job.status != JobStatus.QUEUED:
         return None
     now = now or database_now()
-    if any(place_reasons(job.environment, now)):
+    if any(place_reasons(job.environment, now)) or out_of_reach(job.environment, job.terms["resources"]):
         return None
     if running_jobs(job.account_id) >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT or is_kept_from(job, now):
         return None

@@ -13,6 +13,7 @@ from compute_site.core.admin import ReadOnlyAdmin, perform
 from compute_site.core.showing import DASH, ago, link, pill, table, when
 from environments.editing import activate_engine, drain_engine
 from environments.models import EngineState
+from environments.slots import device_names
 from jobs.models import Attempt
 from workers.models import Worker, WorkerStatus
 
@@ -31,13 +32,26 @@ COLOURS = {
 class WorkerAdmin(ReadOnlyAdmin):
     """Read-only list and detail. A worker takes what its engine may start, so draining is the engine's."""
 
-    list_display = ["name", "state", "engine", "hostname", "pid", "silent_for", "steps", when("started_at")]
+    list_display = [
+        *("name", "state", "engine", "cores", "devices", "hostname", "pid", "silent_for", "steps"),
+        when("started_at"),
+    ]
     list_filter = ["status", "engine"]
     list_filter_submit = True
-    list_select_related = ["engine", "superseded_by"]
+    list_select_related = ["engine", "slots", "superseded_by"]
     search_fields = ["public_id", "hostname"]
     fields = [
-        *("public_id", "standing", "engine", "hostname", "pid", when("started_at"), "silent_for"),
+        *(
+            "public_id",
+            "standing",
+            "engine",
+            "cores",
+            "devices",
+            "hostname",
+            "pid",
+            when("started_at"),
+            "silent_for",
+        ),
         *(when("ended_at"), "superseded_by", "on_hand"),
     ]
     readonly_fields = fields
@@ -62,6 +76,14 @@ class WorkerAdmin(ReadOnlyAdmin):
     @display(description="state")
     def standing(self, worker: Worker) -> str:
         return pill(COLOURS, self.state(worker))
+
+    @display(description="cores")
+    def cores(self, worker: Worker) -> str:
+        return worker.slots.members.core_text
+
+    @display(description="devices")
+    def devices(self, worker: Worker) -> str:
+        return device_names(worker.slots.devices)
 
     @display(description="last heartbeat", ordering="heartbeat_at")
     def silent_for(self, worker: Worker) -> str:

@@ -6,18 +6,18 @@ from typing import Any
 from celery import bootsteps
 from celery.signals import worker_shutting_down
 
-from environments.models import Engine
+from environments.models import Engine, SlotSet
 from workers import presence
 
 
-def engine_step(engine: Engine) -> type[bootsteps.StartStopStep]:
-    """The bootstep that makes a Celery worker the worker of `engine`: add it to the app before the worker is made."""
+def engine_step(engine: Engine, slots: SlotSet) -> type[bootsteps.StartStopStep]:
+    """The bootstep that makes a Celery worker a worker of `engine` with these slots: add it to the app before the worker is made."""
 
     class EngineStep(bootsteps.StartStopStep):
         requires = ("celery.worker.components:Pool",)
 
         def start(self, parent: Any) -> None:
-            presence.arrive(engine, parent.concurrency)
+            presence.arrive(engine, slots, parent.concurrency)
             worker_shutting_down.connect(_drain)
 
         def stop(self, parent: Any) -> None:

@@ -11,7 +11,7 @@ from environments import reservations
 from jobs.models import Attempt
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
-from workers.hands import nudge_on_commit
+from workers.hands import nudge_all_on_commit
 from workers.sandbox import cgroup
 from workers.sandbox.docker import EngineUnreachable, NameTaken
 from workers.sandbox.spec import LABEL_PREFIX
@@ -54,7 +54,7 @@ def clean(run: Run) -> None:
         Attempt.objects.filter(pk=attempt.pk, cleaned_at__isnull=True).update(
             cleaned_at=ClockTimestamp(), lease=None, lease_worker=None, lease_until=None, leftover=""
         )
-        nudge_on_commit(connection.engine)
+        nudge_all_on_commit(connection.engine)
     checkpoint("clean.after")
 
 

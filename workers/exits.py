@@ -12,7 +12,7 @@ from jobs.models import Attempt
 from jobs.settlement import record_exit as record
 from workers.checkpoint import checkpoint
 from workers.engines import Connection, confirm_alive
-from workers.hands import nudge_on_commit
+from workers.hands import nudge_all_on_commit
 from workers.sandbox import cgroup
 from workers.sandbox.docker import ContainerFacts
 from workers.sandbox.marker import Marker
@@ -50,7 +50,7 @@ def record_exit(
         )
         if done:
             reservations.release_running(attempt.public_id)
-            nudge_on_commit(connection.engine)
+            nudge_all_on_commit(connection.engine)
     if done:
         checkpoint("exit.after")
     return done

@@ -44,6 +44,9 @@ ROW_CHECKS = {
     "reservation of {} is released but holds amounts": """
         SELECT r.holder FROM environments_reservation r JOIN environments_reservedamount x ON x.reservation_id = r.id
          WHERE r.released_at IS NOT NULL AND x.released_at IS NULL""",
+    "slots of worker {} are live although it has ended": """
+        SELECT s.holder FROM environments_slots s LEFT JOIN workers_worker w ON w.slots_id = s.id
+         WHERE s.released_at IS NULL AND (w.id IS NULL OR w.ended_at IS NOT NULL)""",
     "resource {} of environment {}: {} in use of {}": """
         SELECT r.slug, e.slug, sum(x.amount), r.total FROM environments_reservedamount x
           JOIN environments_resource r ON r.id = x.resource_id JOIN environments_environment e ON e.id = r.environment_id

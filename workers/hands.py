@@ -20,9 +20,12 @@ class Hands:
     Nobody begins before `open`: what starts before the watcher listens could end unseen.
     """
 
-    def __init__(self, threads: int, look: Callable[[], object]) -> None:
-        """`threads`: how many may be at work at once."""
+    def __init__(
+        self, threads: int, look: Callable[[], object], tell_peers: Callable[[], None] = lambda: None
+    ) -> None:
+        """`threads`: how many may be at work at once. `tell_peers` passes on what may be for another worker."""
         self._look = look
+        self.tell_peers = tell_peers
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         self._lock = threading.Lock()
         self._asked = False
@@ -94,6 +97,14 @@ def nudge(engine: Engine) -> None:
         knock(engine)
 
 
-def nudge_on_commit(engine: Engine) -> None:
-    """Nudge once the surrounding transaction is committed (at once when there is none)."""
-    transaction.on_commit(lambda: nudge(engine))
+def nudge_all_on_commit(engine: Engine) -> None:
+    """Room came free, for whichever worker of the engine can use it: nudge once the surrounding transaction is
+    committed (at once when there is none).
+    """
+    transaction.on_commit(lambda: _nudge_all(engine))
+
+
+def _nudge_all(engine: Engine) -> None:
+    nudge(engine)
+    if (hands := _own.get(engine.pk)) is not None:
+        hands.tell_peers()

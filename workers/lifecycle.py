@@ -12,11 +12,15 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.db.models.expressions import CombinedExpression
 
-from compute_site.core.db import ClockTimestamp, lock
+from compute_site.core.db import ClockTimestamp, wait_in_turn
+from compute_site.core.errors import SiteError
 from compute_site.core.transitions import move
-from environments.models import Engine
+from environments.models import Engine, Slots, SlotSet
+from environments.models.slots import ALL
+from environments.slots import device_names, first_of, release_slots
 from jobs.models import Attempt
 from workers.models import LIVE, TRANSITIONS, Worker, WorkerStatus
 
@@ -26,20 +30,56 @@ _at_work: Counter[UUID] = Counter()  # leases of the steps that threads of this 
 _at_work_lock = threading.Lock()
 
 
-def register(engine: Engine, *, version: str = "") -> Worker:
-    """Write a new online worker row for this process; whoever was live on the engine is superseded, its leases void."""
+class SlotsTaken(SiteError):
+    """Another live worker of the engine has some of the slots; the message names one of them, and the worker."""
+
+
+def register(engine: Engine, slots: SlotSet = ALL, *, version: str = "") -> Worker:
+    """Write a new online worker row for this process. Whoever was live on the same slots is superseded, its leases void.
+
+    Raises SlotsTaken when a live worker has some of the slots and not the same; then nothing was written.
+    """
+    worker = Worker(engine=engine, hostname=socket.gethostname(), pid=os.getpid(), version=version)
     with transaction.atomic():
-        old = lock(Worker.objects.filter(engine=engine, status__in=sorted(LIVE)))
+        wait_in_turn(f"slots of engine {engine.pk}")
+        old = superseded(engine, slots)
         for row in old:
-            move(Worker, row.pk, WorkerStatus.LOST, TRANSITIONS, ended_at=ClockTimestamp())
-        worker = Worker.objects.create(
-            engine=engine, hostname=socket.gethostname(), pid=os.getpid(), version=version
+            _end(row, WorkerStatus.LOST)
+        worker.slots = Slots.objects.create(
+            engine=engine,
+            holder=f"{worker.short_id} ({worker.hostname}:{worker.pid})",
+            cores=slots.cores,
+            devices=slots.devices,
         )
+        worker.save()
         Worker.objects.filter(pk__in=[row.pk for row in old]).update(superseded_by=worker)
     for row in old:
         log.warning("worker %s on %s superseded by %s", row.short_id, engine.name, worker.short_id)
         void_leases(row.pk)
     return worker
+
+
+def superseded(engine: Engine, slots: SlotSet) -> list[Worker]:
+    """The live workers that one with these slots would take the place of: of the same slots, or silent for the TTL.
+
+    Raises SlotsTaken for a worker that is neither and has some of the slots.
+    """
+    found: list[Worker] = []
+    silent = Q(heartbeat_at__lt=_alive_after())
+    rows = Worker.objects.filter(engine=engine, status__in=sorted(LIVE)).select_related("slots")
+    for row in rows.annotate(silent=ExpressionWrapper(silent, output_field=BooleanField())):
+        common = slots.common(row.slots.members)
+        if not common.some:
+            continue
+        if slots != row.slots.members and not row.silent:
+            raise SlotsTaken(
+                f"{first_of(common)} of engine {engine.name} is a slot of worker {row.slots.holder}, which has cores"
+                f" {row.slots.members.core_text} and devices {device_names(row.slots.devices)}: two workers of one engine"
+                f" share no slot. Choose others by --cores and --devices, or stop that worker; one that was killed"
+                f" counts as lost after {settings.WORKER_TTL_SECONDS} s."
+            )
+        found.append(row)
+    return found
 
 
 @contextmanager
@@ -79,24 +119,17 @@ def drain(worker: Worker) -> bool:
 
 def stop(worker: Worker) -> bool:
     """The process ends in good order: its row is stopped, and steps it still holds are free for the next worker."""
-    done = move(Worker, worker.pk, WorkerStatus.STOPPED, TRANSITIONS, ended_at=ClockTimestamp())
+    done = _end(worker, WorkerStatus.STOPPED)
     Attempt.objects.filter(lease_worker=worker.pk).update(lease=None, lease_worker=None, lease_until=None)
     return done
 
 
 def mark_lost() -> list[int]:
     """Store as lost every live worker whose heartbeat is older than the TTL; returns their ids. Safe to repeat."""
-    limit = ClockTimestamp() - timedelta(seconds=settings.WORKER_TTL_SECONDS)
+    silent = Q(heartbeat_at__lt=_alive_after())
     lost = []
-    for worker in Worker.objects.filter(status__in=sorted(LIVE), heartbeat_at__lt=limit):
-        if move(
-            Worker,
-            worker.pk,
-            WorkerStatus.LOST,
-            TRANSITIONS,
-            guard=Q(heartbeat_at__lt=limit),
-            ended_at=ClockTimestamp(),
-        ):
+    for worker in Worker.objects.filter(silent, status__in=sorted(LIVE)):
+        if _end(worker, WorkerStatus.LOST, guard=silent):
             log.warning(
                 "worker %s on %s lost: silent for %d s",
                 worker.short_id,
@@ -106,6 +139,19 @@ def mark_lost() -> list[int]:
             void_leases(worker.pk)
             lost.append(worker.pk)
     return lost
+
+
+def _alive_after() -> CombinedExpression:
+    return ClockTimestamp() - timedelta(seconds=settings.WORKER_TTL_SECONDS)
+
+
+def _end(worker: Worker, status: WorkerStatus, guard: Q | None = None) -> bool:
+    """The worker's row ends, and its slots are released with it. Returns whether this caller did it."""
+    with transaction.atomic():
+        done = move(Worker, worker.pk, status, TRANSITIONS, guard=guard, ended_at=ClockTimestamp())
+        if done:
+            release_slots(worker.slots_id)
+    return done
 
 
 def void_leases(worker_id: int) -> int:

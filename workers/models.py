@@ -5,7 +5,7 @@ from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
-from environments.models import Engine
+from environments.models import Engine, Slots
 
 
 class WorkerStatus(models.TextChoices):
@@ -26,13 +26,14 @@ TRANSITIONS: dict[str, frozenset[str]] = {
 
 
 class Worker(PublicModel):
-    """One worker process, pinned to one engine. Back from lost is a new row.
+    """One worker process, pinned to one engine and its slots there. Back from lost is a new row.
 
     online → draining → stopped; lost is derived from the heartbeat by the database's clock and stored by a periodic
-    pass, or at once when a newcomer on the same engine supersedes the row: then its leases are void.
+    pass, or at once when a newcomer on the same slots supersedes the row: then its leases are void.
     """
 
     engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="workers")
+    slots = models.OneToOneField(Slots, on_delete=models.PROTECT, related_name="worker")
     status = models.CharField(max_length=16, choices=WorkerStatus, default=WorkerStatus.ONLINE)
     hostname = models.CharField(max_length=255)
     pid = models.PositiveIntegerField()
@@ -47,9 +48,6 @@ class Worker(PublicModel):
         constraints = [
             models.CheckConstraint(
                 name="worker_status_known", condition=in_list("status", WorkerStatus.values)
-            ),
-            models.UniqueConstraint(
-                fields=["engine"], condition=Q(status__in=sorted(LIVE)), name="worker_one_live_per_engine"
             ),
             models.CheckConstraint(
                 name="worker_ended_exactly_when_ended",

@@ -11,11 +11,13 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from compute_site.core.pulse import pulse
-from environments.models import Engine
+from environments.models import Engine, SlotSet
 from workers import lifecycle
 from workers.hands import Hands, lay_down, take_on
 from workers.models import Worker
+from workers.peers import Peers
 from workers.runner import work
+from workers.watch_lease import WatchLease
 from workers.watcher import Watcher
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class Presence:
     watcher: Watcher
     heartbeats: "Heartbeats"
     hands: Hands
+    peers: Peers
 
 
 class Heartbeats:
@@ -75,13 +78,19 @@ def here() -> Presence | None:
     return _here
 
 
-def arrive(engine: Engine, threads: int) -> Presence:
-    """Register this process as the engine's worker, begin to watch, and look what there is; `threads` steps at once."""
+def arrive(engine: Engine, slots: SlotSet, threads: int) -> Presence:
+    """Register this process as a worker of the engine, begin to watch, and look what there is; `threads` steps at once.
+
+    Raises SlotsTaken.
+    """
     global _here
-    worker = lifecycle.register(engine)
-    hands = Hands(threads, partial(work, engine, worker))
-    _here = Presence(engine, worker, Watcher(engine, hands.open), Heartbeats(worker, hands), hands)
+    worker = lifecycle.register(engine, slots)
+    peers = Peers(worker.slots)
+    hands = Hands(threads, partial(work, engine, worker), peers.tell)
+    watcher = Watcher(engine, hands.open, WatchLease(worker).held)
+    _here = Presence(engine, worker, watcher, Heartbeats(worker, hands), hands, peers)
     lifecycle.heartbeat(worker)
+    peers.start()
     _here.heartbeats.start()
     take_on(engine, hands)
     _here.watcher.start()
@@ -105,4 +114,5 @@ def leave() -> None:
     _here.heartbeats.stop()
     lay_down(_here.engine)
     lifecycle.stop(_here.worker)
+    _here.peers.stop()
     _here = None

@@ -13,6 +13,7 @@ from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
 from environments.models import Engine, EngineState, Environment
+from environments.slots import out_of_reach
 from jobs.models import Attempt, Job, JobStatus
 from jobs.overdue import Kept
 from jobs.transitions import move_job
@@ -20,7 +21,7 @@ from workers.checkpoint import checkpoint
 from workers.lifecycle import new_lease
 from workers.models import Worker, WorkerStatus
 from workers.sandbox.spec import container_name
-from workers.turns import Turn, first_of_others, turns
+from workers.turns import Turn, first_beyond, first_of_others, turns
 
 PREPARE_SECONDS = 300.0
 
@@ -48,11 +49,12 @@ class Taken:
 
 
 def take(engine: Engine, worker: Worker) -> Taken | None:
-    """Reserve the next job that fits and make its attempt (preparing, leased to `worker`); None when none does.
+    """Reserve the next job that fits the worker's slots and make its attempt (preparing, leased to `worker`); None when
+    none does.
 
     Before: job queued. After: job preparing, attempt preparing, reservation held; or nothing changed at all.
     """
-    if not turns(engine, 1).jobs:
+    if not turns(engine, worker.slots, 1).jobs:
         return None
     checkpoint("take.before")
     with transaction.atomic():
@@ -60,10 +62,10 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
         host = reservations.lock_host(engine.host_id)
         if host.declared_gone_at or not _may_start(engine, worker):
             return None
-        found = turns(engine)
-        kept = Kept(found.overdue)
+        found = turns(engine, worker.slots)
+        kept = Kept(found.overdue, slots=worker.slots, beyond=found.beyond)
         taken = _first_that_fits(engine, worker, found.jobs, kept)
-        if taken is None and (others := first_of_others(engine, found.jobs)):
+        if taken is None and (others := first_of_others(engine, worker.slots, found.jobs)):
             taken = _first_that_fits(engine, worker, others, kept)
     checkpoint("take.after")
     return taken
@@ -89,9 +91,19 @@ def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept:
             elif error.resource not in NOT_PASSED:
                 missed.append(job)
             continue
+        missed += _passed_for_another(worker, job)
         _note_passed_over([one for one in missed if one.environment_id == job.environment_id])
         return Taken(attempt, more=position + 1 < len(jobs))
     return None
+
+
+def _passed_for_another(worker: Worker, job: Job) -> list[Job]:
+    """The first that `job` has passed over and that only another worker's slots can take; one is enough at a time."""
+    first = first_beyond(worker.slots, job)
+    if first is None:
+        return []
+    passed = Job.objects.select_related("environment").get(pk=first)
+    return [passed] if out_of_reach(passed.environment, passed.terms["resources"]) is None else []
 
 
 def _locked(job_id: int) -> Job | None:
@@ -112,6 +124,7 @@ def _reserve(engine: Engine, worker: Worker, job: Job, kept: Kept, *, near_cap: 
             tier=job.tier,
             amounts=job.terms["resources"],
             uid_range=settings.UID_RANGE,
+            slots=worker.slots.members,
         )
         kept.check(job)
         if near_cap:

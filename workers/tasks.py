@@ -15,13 +15,17 @@ def show_pulse() -> None:
 
 
 @shared_task(name="workers.knock", ignore_result=True)
-def knock(engine_id: int) -> None:
-    """There may be work on the engine: have somebody look. The steps have threads of their own."""
+def knock(engine_id: int, passed_on: bool = False) -> None:
+    """There may be work on the engine: have somebody look, here and in its other workers. The steps have threads of
+    their own.
+    """
     here = presence.here()
     if here is None or here.worker.engine_id != engine_id:
         raise RuntimeError(f"a knock for engine {engine_id} reached a process that is not its worker")
     here.watcher.poke()
     here.hands.ask()
+    if not passed_on:
+        here.peers.tell()
 
 
 @shared_task(name="workers.sweep", ignore_result=True)

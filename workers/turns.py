@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from compute_site.core.db import all_rows
-from environments.models import Engine, EnvironmentState
+from compute_site.core.db import all_rows, first_row
+from environments.models import Engine, EnvironmentState, Slots
+from environments.models.slots import multirange
+from environments.slots import REACH_SQL
+from jobs.models import Job
 
 CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
 
@@ -32,9 +35,9 @@ NEAR_CAP = """COALESCE(running.jobs, 0) >= %(cap)s - 64 * (
 # an engine that starts nothing keep nothing. An environment without a free core can start nothing, so its queue is
 # not even read.
 TURNS_SQL = f"""
-    WITH {RUNNING},
+    WITH {{reach}}{RUNNING},
     overdue AS MATERIALIZED (
-        SELECT q.id
+        SELECT q.id, {{reachable}} AS reachable
           FROM jobs_job q
           JOIN environments_environment e ON e.id = q.environment_id
           JOIN environments_engine g ON g.id = e.engine_id
@@ -42,31 +45,51 @@ TURNS_SQL = f"""
            AND e.state <> %(retired)s AND g.host_id = %(host)s AND g.state = 'active'
            AND (g.id = %(engine)s OR g.worker_seen_at > clock_timestamp() - make_interval(secs => %(alive)s))
          ORDER BY (q.tier = 'free'), q.passed_over_since, q.id LIMIT 256)
-    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, (SELECT array_agg(id) FROM overdue)
+    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, (SELECT array_agg(id) FROM overdue),
+           (SELECT array_agg(id) FROM overdue WHERE NOT reachable)
       FROM environments_environment e
      CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
      CROSS JOIN LATERAL (
         SELECT q.id, q.account_id FROM jobs_job q
-         WHERE q.environment_id = e.id AND q.tier = t.tier AND {MAY_GO}
+         WHERE q.environment_id = e.id AND q.tier = t.tier AND {MAY_GO} AND {{reachable}}
          ORDER BY q.id LIMIT %(limit)s) j
       LEFT JOIN running ON running.account_id = j.account_id
      WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
        AND EXISTS (
            SELECT FROM environments_core c
-            WHERE c.environment_id = e.id
+            WHERE c.environment_id = e.id AND {{among}}
               AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
      ORDER BY (t.tier = 'free'), j.id
 """
 OTHERS_SQL = f"""
-    WITH {RUNNING},
+    WITH {{reach}}{RUNNING},
     first AS (
         SELECT DISTINCT ON (q.account_id) q.id, q.account_id FROM jobs_job q
          WHERE q.environment_id = %(environment)s AND q.tier = %(tier)s AND {MAY_GO}
-           AND q.account_id <> ALL(%(seen)s)
+           AND q.account_id <> ALL(%(seen)s) AND {{reachable}}
          ORDER BY q.account_id, q.id)
     SELECT first.id, first.account_id, %(environment)s, %(tier)s, {NEAR_CAP}
       FROM first LEFT JOIN running ON running.account_id = first.account_id
      ORDER BY first.id LIMIT %(limit)s
+"""
+# A worker of narrower slots passes by, without a word, what it could never hold: those jobs wait for another worker,
+# fill no place in its list, and of its cores and devices nothing is kept for them.
+REACH = f"reach AS MATERIALIZED ({REACH_SQL.format(choice='s.id = %(slots)s')})"
+REACHABLE = """NOT EXISTS (
+               SELECT FROM reach WHERE reach.environment_id = q.environment_id
+                  AND reach.most < (q.terms->'resources'->>reach.slug)::bigint)"""
+OF_ALL = {"reach": "", "reachable": "true", "among": "true"}
+OF_SLOTS = {
+    "reach": f"{REACH},",
+    "reachable": REACHABLE,
+    "among": "c.index::bigint <@ %(cores)s::int8multirange",
+}
+BEYOND_SQL = f"""
+    WITH {REACH}
+    SELECT q.id FROM jobs_job q
+     WHERE q.environment_id = %(environment)s AND q.tier = %(tier)s AND q.id < %(before)s AND q.status = 'queued'
+       AND q.cancel_requested_at IS NULL AND q.passed_over_since IS NULL AND NOT {REACHABLE}
+     ORDER BY q.id LIMIT 1
 """
 
 
@@ -83,38 +106,57 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """In order of their turn; and the keys of the host's overdue jobs, the longest waiting first."""
+    """In order of their turn; and the keys of the host's overdue jobs, the longest waiting first.
+
+    `beyond`: those of them that the worker's slots could never hold.
+    """
 
     jobs: Sequence[Turn]
     overdue: Sequence[int]
+    beyond: Sequence[int]
 
 
-def turns(engine: Engine, limit: int = CANDIDATES) -> Turns:
-    """Whose turn it may be on the engine; one statement."""
+def turns(engine: Engine, slots: Slots, limit: int = CANDIDATES) -> Turns:
+    """Whose turn it may be on the engine, for a worker with these slots; one statement."""
     values = {
-        **_values(engine, limit),
+        **_values(engine, slots, limit),
         "engine": engine.pk,
         "retired": EnvironmentState.RETIRED,
         "bypass": settings.MAX_BYPASS_SECONDS,
         "alive": settings.WORKER_TTL_SECONDS,
     }
-    rows = all_rows(TURNS_SQL, values)
-    return Turns([Turn(*row[:-1]) for row in rows], (rows[0][-1] or []) if rows else [])
+    rows = all_rows(TURNS_SQL.format(**_parts(slots)), values)
+    overdue, beyond = rows[0][-2:] if rows else (None, None)
+    return Turns([Turn(*row[:-2]) for row in rows], overdue or [], beyond or [])
 
 
-def first_of_others(engine: Engine, seen: Sequence[Turn]) -> list[Turn]:
+def first_beyond(slots: Slots, job: Job) -> int | None:
+    """The key of the first job before `job` in its queue that these slots could never hold and nobody has passed yet."""
+    if slots.cores is None:
+        return None
+    values = {"slots": slots.pk, "environment": job.environment_id, "tier": job.tier, "before": job.pk}
+    row = first_row(BEYOND_SQL, values)
+    return row[0] if row else None
+
+
+def first_of_others(engine: Engine, slots: Slots, seen: Sequence[Turn]) -> list[Turn]:
     """The first job of each account behind the `seen` ones, of queues longer than what was seen; one statement each."""
     queues = Counter((turn.environment_id, turn.tier) for turn in seen)
     found = []
     for (environment, tier), count in queues.items():
         if count == CANDIDATES:
-            values = {**_values(engine, CANDIDATES), "environment": environment, "tier": tier}
+            values = {**_values(engine, slots, CANDIDATES), "environment": environment, "tier": tier}
             values["seen"] = [
                 turn.account_id for turn in seen if (turn.environment_id, turn.tier) == (environment, tier)
             ]
-            found += [Turn(*row) for row in all_rows(OTHERS_SQL, values)]
+            found += [Turn(*row) for row in all_rows(OTHERS_SQL.format(**_parts(slots)), values)]
     return sorted(found, key=lambda turn: (turn.tier == "free", turn.job_id))
 
 
-def _values(engine: Engine, limit: int) -> dict[str, object]:
-    return {"cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT, "host": engine.host_id, "limit": limit}
+def _values(engine: Engine, slots: Slots, limit: int) -> dict[str, object]:
+    values = {"cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT, "host": engine.host_id, "limit": limit}
+    return values if slots.cores is None else {**values, "slots": slots.pk, "cores": multirange(slots.cores)}
+
+
+def _parts(slots: Slots) -> dict[str, str]:
+    return OF_ALL if slots.cores is None else OF_SLOTS

@@ -1,4 +1,4 @@
-"""Step 7: one thread per engine watches its containers: the event stream, the clock, cancel flags, disks, logs.
+"""Step 7: one thread per engine, of one of its workers, watches its containers: the event stream, the clock, cancel flags, disks, logs.
 
 While a container runs no other thread waits for it. What the watcher sees it writes by short guarded updates; what
 has to be done then is done by whoever hears the knock.
@@ -42,14 +42,21 @@ RUNNING_IN_SQL = """
 
 @dataclass
 class Watcher:
-    """The watching thread of one engine. `start` and `stop` once each; `poke` wakes it."""
+    """The watching thread of one worker. `start` and `stop` once each; `poke` wakes it.
+
+    While `on_duty` says no, another worker of the engine watches: this one stands by and listens to nothing.
+    """
 
     engine: Engine
-    when_connected: Callable[[], None] = lambda: None  # called each time that it begins to hear of everything
+    when_watched: Callable[[], None] = lambda: (
+        None
+    )  # called each time that it begins to hear of everything, or to stand by
+    on_duty: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
         self.seen: queue.Queue[Seen | None] = queue.Queue()
-        self.listener = Listener(self.engine, self.seen)
+        self._listener: Listener | None = None
+        self._stands_by = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{self.engine.name}", daemon=True)
         self._out_of_memory: set[str] = set()
@@ -57,16 +64,15 @@ class Watcher:
         self._compare_at = 0.0
 
     def start(self) -> None:
-        """Begin to listen and to watch."""
-        self.listener.start()
+        """Begin to watch, or to stand by."""
         self._thread.start()
 
     def stop(self) -> None:
         """End both threads; running containers stay as they are."""
         self._stopping.set()
-        self.listener.stop()
         self.poke()
         self._thread.join(timeout=30)
+        self._stop_listening()
 
     def poke(self) -> None:
         """Wake the thread; its next look at the clock is at most one turn away."""
@@ -79,7 +85,8 @@ class Watcher:
                 self._hear(max(0.0, turn_at - monotonic()))
                 if monotonic() >= turn_at:
                     turn_at = monotonic() + TURN
-                    self._turn()
+                    if self._takes_its_turn():
+                        self._turn()
             except (EngineUnreachable, WrongEngine) as error:
                 log.warning("engine %s: %s", self.engine.name, error)
                 self._stopping.wait(1.0)
@@ -88,6 +95,26 @@ class Watcher:
                 self._stopping.wait(1.0)
             finally:
                 close_old_connections()  # it would not survive a killed connection otherwise
+
+    def _takes_its_turn(self) -> bool:
+        """Whether this worker watches now; its ear is open exactly then."""
+        if not self.on_duty():
+            self._stop_listening()
+            if not self._stands_by:
+                self._stands_by = True
+                self.when_watched()
+            return False
+        if self._listener is None:
+            self._stands_by = False
+            self._compare_at = 0.0
+            self._listener = Listener(self.engine, self.seen)
+            self._listener.start()
+        return True
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener = None
 
     def _hear(self, seconds: float) -> None:
         """Handle what the event stream brings, for at most `seconds`."""
@@ -99,7 +126,7 @@ class Watcher:
             return
         if seen.kind == "connected":
             self._compare_at = 0.0
-            self.when_connected()
+            self.when_watched()
         elif seen.kind == "oom":
             self._out_of_memory.add(seen.container_id)
         elif seen.kind == "die":

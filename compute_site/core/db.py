@@ -149,6 +149,16 @@ def advisory_lock(name: str) -> Iterator[bool]:
                 cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
 
 
+def wait_in_turn(name: str) -> None:
+    """Until the end of the transaction nobody else gets past this with the same name.
+
+    For those who would insert what excludes each other: PostgreSQL lets two such inserts wait for each other. Before
+    any row lock.
+    """
+    require_transaction()
+    first_row("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+
 def constraint_name(error: IntegrityError) -> str:
     """The name of the constraint that `error` broke, or an empty string."""
     diagnostics = getattr(error.__cause__, "diag", None)

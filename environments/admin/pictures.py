@@ -56,6 +56,7 @@ def _tiles(places: Iterable[Place]) -> SafeString:
 
 def _tile(place: Place) -> SafeString:
     words = [place.name, ", ".join(place.environments) or "nobody's"]
+    words += [f"slot of worker {worker}" for worker in place.workers]
     look = "offered" if place.environments else "nobody"
     if not place.healthy:
         words.append("unhealthy")

@@ -15,6 +15,7 @@ from environments.models.reservation import (
     Tier,
 )
 from environments.models.resource import Resource, ResourceDevice, ResourceKind, Sharing
+from environments.models.slots import Slots, SlotSet
 
 __all__ = [
     "LABEL",
@@ -45,6 +46,8 @@ __all__ = [
     "ResourceDevice",
     "ResourceKind",
     "Sharing",
+    "SlotSet",
+    "Slots",
     "Tier",
     "constraint_path",
 ]

@@ -87,6 +87,15 @@ class Engine(EditedModel):
     worker_seen_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Last sign of life of a worker of this engine."
     )
+    watcher = models.BigIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The worker that watches it now; its key, opaque here.",
+    )
+    watched_until = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When another worker may take over the watch."
+    )
     connection_lost_at = models.DateTimeField(
         null=True,
         blank=True,

@@ -84,9 +84,17 @@ class Zygote:
             env=self.environment,
         )
 
-    def fork(self, engine: str, log: Path, *, stop_at: str = "", **settings: Any) -> WorkerProcess:
+    def fork(
+        self, engine: str, *options: str, log: Path, stop_at: str = "", **settings: Any
+    ) -> WorkerProcess:
         """A new worker of `engine`, on its way to the checkpoint `stop_at` if one is given."""
-        order = {"engine": engine, "log": str(log), "stop_at": stop_at, "settings": settings}
+        order = {
+            "engine": engine,
+            "options": options,
+            "log": str(log),
+            "stop_at": stop_at,
+            "settings": settings,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._one_order:

@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,10 +92,12 @@ class FaultSite:
         record_engine(engine, facts, probed, probed.facts)
         return engine
 
-    def worker(self, place: Place, stop_at: str = "", **settings: Any) -> WorkerProcess:
+    def worker(
+        self, place: Place, stop_at: str = "", *, options: Sequence[str] = (), **settings: Any
+    ) -> WorkerProcess:
         """A new worker process of the place; it may stop itself at a checkpoint."""
         log = self._log_of(place)
-        worker = self._zygote.fork(place.engine.name, log, stop_at=stop_at, **settings)
+        worker = self._zygote.fork(place.engine.name, *options, log=log, stop_at=stop_at, **settings)
         place.workers.append(worker)
         return worker
 

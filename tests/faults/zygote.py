@@ -71,7 +71,7 @@ def become_worker(order: dict[str, Any]) -> None:
             setattr(settings, name, value)
         current_app.conf.update(broker_url=settings.CELERY_BROKER_URL)
         checkpoint.arm(order["stop_at"])
-        call_command("engine_worker", order["engine"])
+        call_command("engine_worker", order["engine"], *order["options"])
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:  # noqa: BLE001 - a forked child must not go on in its parent's loop, whatever happened

@@ -1,0 +1,152 @@
+"""Which slots a worker asks for, who has them, and what a job needs of them.
+
+A core or device belongs to the slots of one live worker per engine at most; PostgreSQL refuses a second. What is
+counted (memory, disk, counters) stays the environment's and the host's, whoever takes.
+"""
+
+from collections.abc import Mapping
+
+from django.core.exceptions import ValidationError
+
+from compute_site.core.db import ClockTimestamp, all_rows
+from environments.cpuset import format_cores, parse_cores
+from environments.models import Core, Device, Engine, Environment, Slots, SlotSet
+from environments.models.slots import ALL, Numbers
+
+# By live worker: the most cores and devices that a job could ever get of its slots, whoever holds them now.
+REACH_SQL = """
+    SELECT s.id AS slots_id, r.environment_id, r.slug,
+           CASE WHEN upper_inf(s.cores) THEN r.total
+                WHEN r.kind = 'cpu' THEN (SELECT count(*) FROM environments_core c
+                     WHERE c.environment_id = r.environment_id AND c.index::bigint <@ s.cores)
+                ELSE (SELECT count(*) FROM environments_resourcedevice o
+                     WHERE o.resource_id = r.id AND o.device_id <@ s.devices)
+           END AS most
+      FROM environments_slots s
+      JOIN environments_environment v ON v.engine_id = s.engine_id
+      JOIN environments_resource r ON r.environment_id = v.id AND r.kind IN ('cpu', 'device')
+     WHERE s.released_at IS NULL AND {choice}
+"""
+
+
+FREE_SQL = """
+    SELECT r.environment_id, r.slug,
+           CASE WHEN r.kind = 'cpu' THEN (SELECT count(*) FROM environments_core c
+                     WHERE c.environment_id = r.environment_id AND c.index::bigint <@ s.cores AND NOT EXISTS
+                           (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL))
+                ELSE (SELECT count(*) FROM environments_resourcedevice o
+                     WHERE o.resource_id = r.id AND o.device_id <@ s.devices AND NOT EXISTS
+                           (SELECT FROM environments_reserveddevice x
+                             WHERE x.device_id = o.device_id AND x.released_at IS NULL))
+           END
+      FROM environments_slots s
+      JOIN environments_environment v ON v.engine_id = s.engine_id
+      JOIN environments_resource r ON r.environment_id = v.id AND r.kind IN ('cpu', 'device')
+     WHERE s.id = %s
+"""
+
+
+def free_in(slots: Slots) -> dict[tuple[int, str], int]:
+    """By environment key and resource slug: how many cores or devices of these slots nobody holds. Empty for a worker
+    that has all of its engine: there it is what is free in the environment.
+    """
+    if slots.cores is None:
+        return {}
+    return {(environment, slug): free for environment, slug, free in all_rows(FREE_SQL, [slots.pk])}
+
+
+def read_slots(engine: Engine, cores: str | None, devices: str | None) -> SlotSet:
+    """The slots that `--cores 0-3,8` and `--devices UUID,UUID` name on the engine's host.
+
+    Without either it is all of the engine; with cores alone it is no device. Raises ValidationError, with the option
+    as field, for what does not read, is not there, or is another engine's.
+    """
+    if cores is None and devices is None:
+        return ALL
+    if not (cores or "").strip(", "):
+        raise ValidationError(
+            {"cores": "Name at least one, for example 0-3,8: no job starts without a core."}
+        )
+    return SlotSet(_read_cores(engine, cores or ""), _read_devices(engine, devices or ""))
+
+
+def _read_cores(engine: Engine, text: str) -> frozenset[int]:
+    try:
+        wanted = parse_cores(text)
+    except ValidationError as error:
+        raise ValidationError({"cores": error.messages}) from error
+    rows = Core.objects.filter(host=engine.host_id).select_related("environment__engine")
+    there = {core.index: core.environment for core in rows}
+    if missing := [index for index in wanted if index not in there]:
+        known = f"its cores are {format_cores(there)}" if there else "it has none yet: run detect_host"
+        raise ValidationError({"cores": f"Host {engine.host} has no core {format_cores(missing)}; {known}."})
+    for index in wanted:
+        owner = there[index]
+        if owner is not None and owner.engine_id != engine.pk:
+            raise ValidationError({"cores": f"Core {index} belongs to environment {owner}; leave it out."})
+    return frozenset(wanted)
+
+
+def _read_devices(engine: Engine, text: str) -> frozenset[int]:
+    wanted = [uuid for uuid in (piece.strip() for piece in text.split(",")) if uuid]
+    there = dict(Device.objects.filter(host=engine.host_id).values_list("uuid", "pk"))
+    for position, uuid in enumerate(wanted):
+        if uuid in wanted[:position]:
+            raise ValidationError({"devices": f"Device {uuid} is named twice."})
+        if uuid not in there:
+            known = f"its devices are {', '.join(there)}" if there else "it has none"
+            raise ValidationError({"devices": f"Host {engine.host} has no device {uuid}; {known}."})
+    return frozenset(there[uuid] for uuid in wanted)
+
+
+def device_names(numbers: Numbers) -> str:
+    """The devices by their short uuids; `none`, or `all`."""
+    if numbers is None:
+        return "all"
+    return ", ".join(uuid[-8:] for uuid in _uuids(numbers)) or "none"
+
+
+def first_of(some: SlotSet) -> str:
+    """One thing of a set that is not empty, in words: rather a core than a device."""
+    if some.cores is None:
+        return "every core"
+    if some.cores:
+        return f"core {min(some.cores)}"
+    return f"device {_uuids(some.devices or frozenset())[0]}"
+
+
+def _uuids(numbers: frozenset[int]) -> list[str]:
+    return list(Device.objects.filter(pk__in=numbers).order_by("pk").values_list("uuid", flat=True))
+
+
+def release_slots(slots_id: int) -> None:
+    """Their worker has ended: another may have them. What was reserved of them stays so until it is seen gone."""
+    Slots.objects.filter(pk=slots_id, released_at__isnull=True).update(released_at=ClockTimestamp())
+
+
+def queues_of_others(slots: Slots) -> list[str]:
+    """The queues of the engine's other live workers."""
+    others = Slots.objects.filter(engine=slots.engine_id, released_at__isnull=True).exclude(pk=slots.pk)
+    return [other.queue for other in others.select_related("engine")]
+
+
+def out_of_reach(environment: Environment, amounts: Mapping[str, int]) -> str | None:
+    """Why no live worker can ever take a job with these amounts (by resource slug), in words; None when one can.
+
+    None too when the engine has no live worker at all: that is a reason of its own.
+    """
+    reaches: dict[int, dict[str, int]] = {}
+    for slots_id, _, slug, most in all_rows(
+        REACH_SQL.format(choice="r.environment_id = %s"), [environment.pk]
+    ):
+        reaches.setdefault(slots_id, {})[slug] = most
+    slugs = next(iter(reaches.values()), {})  # the same for all: they are the environment's
+    best = {slug: max(reach[slug] for reach in reaches.values()) for slug in slugs}
+    asked = {slug: amount for slug, amount in amounts.items() if slug in best}
+    if not reaches or any(all(reach[slug] >= asked[slug] for slug in asked) for reach in reaches.values()):
+        return None
+    short = [
+        f"{amount} {slug}, at most {best[slug]}" for slug, amount in asked.items() if amount > best[slug]
+    ]
+    together = " and ".join(f"{amount} {slug}" for slug, amount in asked.items() if amount)
+    return f"no live worker has slots for {'; '.join(short) or f'{together} together'}"
