@@ -31,14 +31,17 @@ class Ask:
 
     def submit(self, user: Any) -> Job:
         """Admit it. Raises what admission raises."""
-        return submit(user, environment=self.environment, tier=self.tier, resources=self.resources, **self.more)
+        return submit(
+            user, environment=self.environment, tier=self.tier, resources=self.resources, **self.more
+        )
 
 
 @st.composite
 def _asks(draw: st.DrawFn) -> Ask:
     environment, tier, most, extras = draw(st.sampled_from(OFFERS))
     resources = {
-        slug: min(draw(st.sampled_from(sizes)), cap) for (slug, sizes), cap in zip(SIZES.items(), most, strict=True)
+        slug: min(draw(st.sampled_from(sizes)), cap)
+        for (slug, sizes), cap in zip(SIZES.items(), most, strict=True)
     }
     for slug in draw(st.sets(st.sampled_from(extras), max_size=2)) if extras else ():
         resources[slug] = draw(st.sampled_from([1, 1, 1, 2]))

@@ -93,9 +93,7 @@ def give_device(environment: Environment, number: int) -> None:
         return
     with editing.edited(environment):
         save_clean(
-            ResourceDevice(
-                resource=resource, environment=environment, device=devices[number % len(devices)]
-            )
+            ResourceDevice(resource=resource, environment=environment, device=devices[number % len(devices)])
         )
         resource.total = resource.max = resource.devices.count()
         save_clean(resource)

@@ -96,9 +96,7 @@ class Rows:
             return sum(not self.held_cores[row["id"]] for row in mine)
         healthy = {row["id"] for row in self.tables["device"] if row["health"] == "healthy"}
         offered = [
-            row["device_id"]
-            for row in self.tables["resourcedevice"]
-            if row["resource_id"] == resource["id"]
+            row["device_id"] for row in self.tables["resourcedevice"] if row["resource_id"] == resource["id"]
         ]
         return sum(device in healthy and not self.held_devices[device] for device in offered)
 
@@ -128,7 +126,10 @@ class Rows:
     def fits(self, environment: int, tier: str, amounts: Mapping[str, int]) -> bool:
         """Whether a job of these amounts could be reserved for now."""
         row = self.environments[environment]
-        if row["state"] == "retired" or self.hosts[self.engines[row["engine_id"]]["host_id"]]["declared_gone_at"]:
+        if (
+            row["state"] == "retired"
+            or self.hosts[self.engines[row["engine_id"]]["host_id"]]["declared_gone_at"]
+        ):
             return False
         if tier == "free" and environment not in self.free_tiers:
             return False
@@ -159,7 +160,9 @@ class Rows:
             if self.used_free[key] > (part["total"] if part else 0):
                 yield f"{name}: {self.used_free[key]} used by free jobs, of {part and part['total']}"
         for (host, slug), used in self.shared.items():
-            same = [row for row in self.resources.values() if self.is_shared_counter(row) and row["slug"] == slug]
+            same = [
+                row for row in self.resources.values() if self.is_shared_counter(row) and row["slug"] == slug
+            ]
             most = max(row["total"] for row in same if self.host_of(row["id"]) == host)
             if used > most:
                 yield f"host {host}: {used} {slug} used, the most that is offered is {most}"

@@ -134,7 +134,12 @@ def make_world() -> World:
 
 def _host(name: str, *, cores: int, devices: int) -> Host:
     host = Host.objects.create(
-        name=name, cpu_count=cores, memory_mib=17_000, disk_mib=101_000, reserve_memory_mib=1000, reserve_disk_mib=1000
+        name=name,
+        cpu_count=cores,
+        memory_mib=17_000,
+        disk_mib=101_000,
+        reserve_memory_mib=1000,
+        reserve_disk_mib=1000,
     )
     Core.objects.bulk_create(Core(host=host, index=index) for index in range(cores))
     for number in range(devices):

@@ -178,7 +178,9 @@ class TestWhatJobsHoldTogether:
         Host.objects.filter(pk=host.pk).update(**{field: getattr(host, field) - 1})
         with pytest.raises(ValidationError) as error:
             check_host(Host.objects.get(pk=host.pk))
-        assert f"hold {2 * most} MiB of {kind}, {2 * most - 1} would be left" in str(error.value.message_dict[field])
+        assert f"hold {2 * most} MiB of {kind}, {2 * most - 1} would be left" in str(
+            error.value.message_dict[field]
+        )
         give_back(holder)
         check_host(Host.objects.get(pk=host.pk))
 
@@ -200,7 +202,9 @@ class TestWhatJobsHoldTogether:
         take(environment, licence=2)
         take(other, licence=2)
         share(other)
-        refused(environment, lambda: share(environment), "4 are in use on the host", "resources.licence.total")
+        refused(
+            environment, lambda: share(environment), "4 are in use on the host", "resources.licence.total"
+        )
 
 
 def set_total(environment, total: int) -> None:

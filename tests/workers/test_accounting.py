@@ -1,14 +1,14 @@
 """The accounts hold in whatever order things happen; the long form is in tests/chaos."""
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as Settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.accounts.histories import Histories
-from tests.accounts.world import make_world
+from tests.accounts.histories import Histories, prepare
 
-SHORT = settings(
-    max_examples=12,
-    stateful_step_count=40,
+SHORT = Settings(
+    max_examples=10,
+    stateful_step_count=30,
     deadline=None,
     derandomize=True,
     database=None,
@@ -17,7 +17,7 @@ SHORT = settings(
 
 
 def test_random_histories_keep_every_promise_of_the_accounts(db, settings):
-    settings.RETRY_BACKOFF_SECONDS = 0
-    settings.WORKER_TTL_SECONDS = 3600
-    Histories.world = make_world()
+    prepare(settings)
     run_state_machine_as_test(Histories, settings=SHORT)
+    assert Histories.seen["taken"] > 20, Histories.told()
+    assert Histories.seen["refused"] > 5, Histories.told()
