@@ -69,7 +69,7 @@ def _copy(
         [table],
     )
     names = [row[0] for row in found]
-    values = [sql.SQL(changes[name]) if name in changes else sql.Identifier(name) for name in names]  # type: ignore[arg-type]
+    values = [sql.SQL(changes[name]) if name in changes else sql.Identifier(name) for name in names]
     connection.execute(
         sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}, generate_series(1, {}) AS n WHERE {}").format(
             sql.Identifier(table),
@@ -77,6 +77,6 @@ def _copy(
             sql.SQL(", ").join(values),
             sql.Identifier(table),
             sql.Literal(count),
-            sql.SQL(which),  # type: ignore[arg-type]
+            sql.SQL(which),
         )
     )

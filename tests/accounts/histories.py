@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
@@ -126,7 +127,7 @@ class Histories(RuleBasedStateMachine):
     @rule(asks=st.lists(asks, min_size=1, max_size=3))
     def submit(self, asks: list[Ask]) -> None:
         for ask in asks:
-            self.refused_whole(lambda ask=ask: ask.submit(self.world.user))
+            self.refused_whole(partial(ask.submit, self.world.user))
 
     @rule(which=any_one, operator=st.booleans())
     def cancel(self, which: int, operator: bool) -> None:

@@ -7,8 +7,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.accounts.histories import Histories, prepare
 
 SHORT = Settings(
-    max_examples=10,
-    stateful_step_count=30,
+    max_examples=8,
+    stateful_step_count=25,
     deadline=None,
     derandomize=True,
     database=None,
