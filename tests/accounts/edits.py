@@ -11,7 +11,7 @@ from compute_site.core.models import save_clean
 from environments import editing, reservations
 from environments.detection import record_cores
 from environments.models import Environment, FreeTier, ResourceDevice
-from environments.rules import check_host
+from environments.rules import check_host, host_environments, totals_above
 
 SIZES = [0, 1, 2, 3, 64, 1000, 2000, 8000, 12_000, 40_000, 100_000]
 
@@ -103,10 +103,11 @@ def resize_host(environment: Environment, memory: int, disk: int, cores: int) ->
     """As the host's page in the admin."""
     with transaction.atomic():
         host = reservations.lock_host(environment.host.pk)
+        kept = totals_above(host_environments(host))
         host.memory_mib, host.disk_mib, host.cpu_count = memory, disk, cores
         save_clean(host)
         record_cores(host, cores)
-        check_host(host)
+        check_host(host, kept)
 
 
 def state_of_engine(environment: Environment, name: str) -> None:
