@@ -25,7 +25,7 @@ from bench.place import database, set_up
 from compute_site.embedded.progress import step
 
 ROUNDS = 4  # at most
-START_SECONDS = 1.0  # by then every contender has its plan and is warm
+START_SECONDS = 0.5  # by then every contender has its plan and is warm
 SMALL = "new"
 
 
