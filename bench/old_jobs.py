@@ -4,7 +4,7 @@ from typing import LiteralString
 
 import psycopg
 
-# In the order of their references. The only environment there is owns all of them.
+# In the order of their references. All of them ran in the environment `main`.
 _STATEMENTS: tuple[LiteralString, ...] = (
     "INSERT INTO billing_account (public_id, name, created_at) VALUES (gen_random_uuid(), 'old', now())",
     """
@@ -16,7 +16,7 @@ _STATEMENTS: tuple[LiteralString, ...] = (
            '{"resources": {"cpu": 1, "ram": 256, "disk": 64}}', 1, 'sha256:' || repeat('0', 64), '{}', 60, 3, 1,
            now(), now(), '', '', 'succeeded', '', 0, 1.0, '{}', '{"version": 1}', repeat('0', 64), '[]',
            now() + interval '7 days'
-      FROM billing_account a, environments_environment e, generate_series(1, %(count)s)
+      FROM billing_account a, environments_environment e, generate_series(1, %(count)s) WHERE e.slug = 'main'
     """,
     """
     INSERT INTO jobs_attempt (public_id, job_id, number, engine_id, status, token, nonce, uid, cores, device_uuids,
@@ -35,8 +35,8 @@ _STATEMENTS: tuple[LiteralString, ...] = (
     """
     INSERT INTO environments_reservation (holder, host_id, environment_id, tier, status, uid, exited_at, released_at)
     SELECT a.public_id, g.host_id, e.id, 'paid', 'released', 2000500000 + a.id %% 1000, now(), now()
-      FROM jobs_attempt a JOIN environments_engine g ON g.id = a.engine_id
-      JOIN environments_environment e ON e.engine_id = g.id
+      FROM jobs_attempt a JOIN jobs_job j ON j.id = a.job_id JOIN environments_environment e ON e.id = j.environment_id
+      JOIN environments_engine g ON g.id = e.engine_id
     """,
     """
     INSERT INTO environments_reservedamount (reservation_id, resource_id, host_id, kind, tier, amount, released_at)
@@ -45,8 +45,8 @@ _STATEMENTS: tuple[LiteralString, ...] = (
     """,
     """
     INSERT INTO environments_reservedcore (reservation_id, core_id, released_at)
-    SELECT r.id, (SELECT min(id) FROM environments_core) + r.id %% (SELECT count(*) FROM environments_core), now()
-      FROM environments_reservation r
+    SELECT r.id, c.first + r.id %% c.count, now() FROM environments_reservation r
+      JOIN (SELECT environment_id, min(id) AS first, count(*) FROM environments_core GROUP BY 1) c USING (environment_id)
     """,
 )
 

@@ -1,99 +1,126 @@
-"""Acquire and release by many processes at once, on a new site and on one with many old jobs: does it grow?
+"""Acquire and release by many processes at once, on a small site and on sites that have grown: does it take longer?
 
-Both are databases on one server, and take turns, so that what else the machine does hits both.
+Each site is a database on one server. They take turns, so that what else the machine does hits all of them.
 """
 
 import multiprocessing
 import os
 import time
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
+from statistics import median
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 from django.db import connection
 
-from bench.contender import Plan, contend
-from bench.figures import spread
+from bench.contender import Plan, Times, contend, hold
+from bench.crowd import CROWD, FEW, LIVE, MANY, Place, add_environments, make_place
+from bench.figures import percentile, spread
 from bench.old_jobs import add_old_jobs
 from bench.place import database, set_up
 from compute_site.embedded.progress import step
-from environments.models import Core, Engine, Host
-from environments.setup import create_environment
 
-CORES = 16
-WARM = 10  # the first ones open the connection and prepare the statements
 ROUNDS = 4  # at most
-START_SECONDS = 0.3  # by then every contender has its plan
+START_SECONDS = 0.5  # by then every contender has its plan and is warm
+SMALL = "new"
+
+
+@dataclass
+class Site:
+    """One database, and what was measured there, round by round."""
+
+    url: str
+    rounds: list[list[Times]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)  # whole cycles a second, of all contenders together
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self.url).path.lstrip("/")
+
+    def pooled(self, what: str) -> list[float]:
+        return [one for times in self.rounds for each in times for one in getattr(each, what)]
+
+    def acquired(self, number: int) -> list[float]:
+        return [one for each in self.rounds[number] for one in each.acquire]
 
 
 def measure(*, contenders: int, each: int, old: int) -> dict[str, Any]:
-    """Milliseconds to acquire and to release with no old jobs and with `old`, the growth, and the deadlocks."""
-    environment = _prepare()
-    with database("old", like=os.environ["DATABASE_URL"]) as grown:
-        step(f"reservation: adding {old} old jobs")
-        add_old_jobs(grown, old)
-        urls = {"new": os.environ["DATABASE_URL"], "old": grown}
-        found = _in_turns(urls, environment, contenders, each)
-        deadlocks = sum(_deadlocks(url) for url in urls.values())
-    figures = {name: {what: spread(times) for what, times in one.items()} for name, one in found.items()}
-    growth = {
-        key: figures["old"]["acquire"][key] / figures["new"]["acquire"][key] for key in ("median", "p99")
-    }
+    """Milliseconds and cycles a second by site, how each grew against the small one, and the deadlocks."""
+    place = make_place()
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # copies of the database are made next
+    with _sites(old) as sites:
+        _in_turns(sites, place, contenders, each)
+        deadlocks = sum(_deadlocks(site.url) for site in sites.values())
     return {
         "machine": {"cores": len(os.sched_getaffinity(0)), "load_after": os.getloadavg()[0]},
         "contenders": contenders,
         "old_jobs": old,
-        **figures,
-        "growth": growth,
+        **{name: _figures(site) for name, site in sites.items()},
+        "growth": {name: _growth(site, sites[SMALL]) for name, site in sites.items() if name != SMALL},
         "deadlocks": deadlocks,
     }
 
 
-def _prepare() -> int:
-    """A host that exists only in rows, with one environment that has all of it; returns the environment's key."""
+@contextmanager
+def _sites(old: int) -> Iterator[dict[str, Site]]:
+    """The small one, and copies of it that have more of one thing each."""
+    url = os.environ["DATABASE_URL"]
+    with ExitStack() as stack:
+        sites = {SMALL: Site(url)}
+        for name in ("old", "environments", "live"):
+            sites[name] = Site(stack.enter_context(database(name, like=url)))
+        step(f"reservation: adding {old} old jobs")
+        add_old_jobs(sites["old"].url, old)
+        step(f"reservation: adding {MANY - FEW} environments")
+        add_environments(sites["environments"].url, MANY - FEW)
+        yield sites
 
-    host = Host.objects.create(name="rows", cpu_count=CORES, memory_mib=65_536, disk_mib=500_000)
-    Core.objects.bulk_create(Core(host=host, index=index) for index in range(CORES))
-    engine = Engine.objects.create(host=host, name="rows", endpoint="unix:///nowhere")
-    environment = create_environment(
-        engine, "main", ram_mib=32_768, disk_mib=100_000, prices={"cpu": Decimal("0.01")}
-    )
-    connection.close()
-    connection.close_pool()  # type: ignore[attr-defined]  # a copy of the database is made next
-    return environment.pk
 
-
-def _in_turns(
-    urls: Mapping[str, str], environment: int, contenders: int, each: int
-) -> dict[str, dict[str, list[float]]]:
-    """Rounds on every database in turns; all measured milliseconds by database and by what was done."""
+def _in_turns(sites: dict[str, Site], place: Place, contenders: int, each: int) -> None:
+    """Rounds at every site in turns, by the same processes."""
     context = multiprocessing.get_context("spawn")
-    pools = {name: context.Pool(contenders, set_up, (url,)) for name, url in urls.items()}
+    pool = context.Pool(contenders, set_up, (os.environ["DATABASE_URL"],))
     try:
-        found: dict[str, dict[str, list[float]]] = {name: {"acquire": [], "release": []} for name in urls}
-        for pool in pools.values():
-            _round(pool, environment, contenders, WARM)
+        for name, site in sites.items():
+            pool.apply(hold, (site.name, place.crowd, CROWD if name == "live" else LIVE))
         rounds = max(1, min(ROUNDS, each // 4))
         for _ in range(rounds):
-            for name, pool in pools.items():
-                for acquired, released in _round(pool, environment, contenders, max(1, each // rounds)):
-                    found[name]["acquire"] += acquired
-                    found[name]["release"] += released
-        return found
+            for site in sites.values():
+                _round(pool, site, place.main, contenders, max(1, each // rounds))
     finally:
-        for pool in pools.values():
-            pool.terminate()
-            pool.join()
+        pool.terminate()
+        pool.join()
 
 
-def _round(
-    pool: Pool, environment: int, contenders: int, count: int
-) -> list[tuple[list[float], list[float]]]:
+def _round(pool: Pool, site: Site, environment: int, contenders: int, count: int) -> None:
     """All contenders at once, each in a process of the pool: nobody can take a second plan before all have begun."""
-    plan = Plan(environment, count, time.time() + START_SECONDS)
-    return pool.map(contend, [plan] * contenders, chunksize=1)
+    plan = Plan(site.name, environment, count, time.time() + START_SECONDS)
+    times = pool.map(contend, [plan] * contenders, chunksize=1)
+    site.rounds.append(times)
+    site.rates.append(contenders * count / (max(one.ended_at for one in times) - plan.begin_at))
+
+
+def _figures(site: Site) -> dict[str, Any]:
+    return {
+        "acquire": spread(site.pooled("acquire")),
+        "release": spread(site.pooled("release")),
+        "cycles_per_second": median(site.rates),
+    }
+
+
+def _growth(site: Site, small: Site) -> dict[str, float]:
+    """Medians of the ratios of rounds that were side by side."""
+    pairs = [(site.acquired(number), small.acquired(number)) for number in range(len(site.rounds))]
+    return {
+        "median": median(median(one) / median(other) for one, other in pairs),
+        "p99": median(percentile(one, 0.99) / percentile(other, 0.99) for one, other in pairs),
+        "cycles": median(one / other for one, other in zip(site.rates, small.rates, strict=True)),
+    }
 
 
 def _deadlocks(url: str) -> int:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from django.core.exceptions import ValidationError
+from django.db.models import Max
 
 from environments.amounts import limits_of
 from environments.bounds import read_bounds
@@ -24,6 +25,7 @@ from environments.models import (
     Price,
     ReservedCore,
     ReservedDevice,
+    Resource,
     ResourceDevice,
     ResourceKind,
     Sharing,
@@ -59,18 +61,28 @@ def totals_above(environment_ids: Collection[int]) -> dict[int, int]:
 
 
 def check_host(host: Host, kept: Totals = NONE) -> None:
-    """Physical size less the reserve still covers what each environment offers, but for totals that are `kept`.
+    """Physical size less the reserve still covers what jobs hold and what each environment offers, but for
+    totals that are `kept`.
 
     Raises ValidationError with fields of the host, naming both numbers.
     """
     errors = defaultdict(list)
+    held: dict[str, str] = {}
     for use in read_use(host_environments(host)):
-        if not _too_large(use, kept):
+        if use.host_size is None:
             continue
         field = "memory_mib" if use.kind == ResourceKind.RAM else "disk_mib"
-        errors[field].append(
-            f"{use.environment_slug} offers {use.total} MiB of {use.kind}, {use.host_size} would be left; lower that first."
-        )
+        if _too_large(use, kept):
+            errors[field].append(
+                f"{use.environment_slug} offers {use.total} MiB of {use.kind}, {use.host_size} would be left;"
+                " lower that first."
+            )
+        if (use.host_used or 0) > use.host_size:  # of all environments together
+            held[field] = (
+                f"Running jobs hold {use.host_used} MiB of {use.kind}, {use.host_size} would be left; {WAY_OUT}."
+            )
+    for field, message in held.items():
+        errors[field].append(message)
     if errors:
         raise ValidationError(errors)
 
@@ -244,6 +256,7 @@ def _in_use(environment: Environment, uses: list[ResourceUse]) -> Found:
                 f"free_tier.resources.{use.slug}.total",
                 f"{use.used_free} are in use by free jobs, {use.free_tier_total or 0} would be left; {WAY_OUT}.",
             )
+    yield from _shared_in_use(uses)
     held = ReservedCore.objects.filter(reservation__environment=environment, released_at=None)
     lost = held.exclude(core__environment=environment).values_list("core__index", flat=True)
     if lost:
@@ -258,3 +271,17 @@ def _in_use(environment: Environment, uses: list[ResourceUse]) -> Found:
             f"resources.{thing.resource.slug}.devices",
             f"{thing.device} is held by a running job and cannot be taken away; {WAY_OUT}.",
         )
+
+
+def _shared_in_use(uses: list[ResourceUse]) -> Found:
+    """A shared counter is one thing under several environments: the largest total covers what jobs hold of it anywhere."""
+    for use in uses:
+        if use.kind != ResourceKind.COUNTER or use.sharing != Sharing.SHARED_EXCLUSIVE or use.host_id is None:
+            continue
+        same = Resource.objects.filter(slug=use.slug, kind=use.kind, sharing=use.sharing)
+        most = same.filter(environment__engine__host=use.host_id).aggregate(most=Max("total"))["most"]
+        if (use.host_used or 0) > most:
+            yield (
+                f"resources.{use.slug}.total",
+                f"{use.host_used} are in use on the host, {most} would be left; {WAY_OUT}.",
+            )

@@ -53,8 +53,11 @@ def test_throughput_of_two_jobs(tmp_path):
 @needs_all
 def test_reservation_by_two_processes(tmp_path):
     figures = measure(tmp_path, "reservation", "--contenders", "2", "--each", "8", "--old", "500")
-    assert figures["new"]["acquire"]["n"] == figures["old"]["acquire"]["n"] == 16
-    assert figures["old"]["release"]["n"] == 32
+    for name in ("new", "old", "environments", "live"):
+        assert figures[name]["acquire"]["n"] == 16
+        assert figures[name]["release"]["n"] == 32
+        assert figures[name]["cycles_per_second"] > 0
+    assert set(figures["growth"]) == {"old", "environments", "live"}
     assert figures["deadlocks"] == 0
     assert databases_of_measurements() == 0
 

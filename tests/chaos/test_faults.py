@@ -1,6 +1,5 @@
-"""Kills, freezes and outages in great numbers. `CHAOS_SCALE` (default 1.0) makes them more or fewer."""
+"""Kills, freezes and outages in great numbers."""
 
-import os
 import random
 import signal
 import time
@@ -9,19 +8,12 @@ from collections.abc import Sequence
 
 from compute_site.embedded.dockerd import PrivateEngine
 from jobs.models import Artifact, Attempt, Job
+from tests.chaos.scale import SEED, times
 from tests.faults.observing import Cores, Starts
 from tests.faults.processes import eventually
 from tests.faults.site import FaultSite, Place
 from tests.faults.test_kills import SCRIPT, kills
 from workers.checkpoint import POINTS
-
-SCALE = float(os.environ.get("CHAOS_SCALE", "1"))
-SEED = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 2**32)))
-
-
-def times(count: int) -> int:
-    """A number of faults at this scale, at least one."""
-    return max(1, round(count * SCALE))
 
 
 def test_kills_at_every_named_step_with_a_broker_that_forgets(site: FaultSite) -> None:

@@ -1,46 +1,28 @@
 """Reservations under contention: threads and processes on one host, and what happens without the lock."""
 
-import multiprocessing
-import random
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import django
 import pytest
 from django.db import connection, transaction
 
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
-from environments.models import Environment, ReservedAmount, ReservedCore, ReservedDevice
+from environments.models import Environment, ReservedAmount
 from environments.setup import create_environment
-from tests.environments.conftest import UIDS, give_back, make_engine, make_host, take
+from tests.accounts.contention import (
+    assert_nothing_was_given_twice,
+    contend,
+    contend_in_processes,
+    make_rack,
+)
+from tests.accounts.told import assert_one_moment_adds_up
+from tests.environments.conftest import UIDS, make_engine, make_host, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-ASKED = (
-    {"cpu": 1, "ram": 1000},
-    {"cpu": 2, "gpu": 1, "ram": 500},
-    {"cpu": 3, "ram": 4000},
-    {"gpu": 2, "ram": 100},
-)
-LARGEST_SUMS = """
-WITH edges AS (
-    SELECT resource_id, r.created_at AS at, a.amount FROM environments_reservedamount a
-      JOIN environments_reservation r ON r.id = a.reservation_id
-    UNION ALL SELECT resource_id, released_at, -amount FROM environments_reservedamount WHERE released_at IS NOT NULL)
-SELECT resource_id, max(used) FROM (
-    SELECT resource_id, sum(amount) OVER (PARTITION BY resource_id ORDER BY at, amount) AS used FROM edges) sums
- GROUP BY resource_id
-"""
-OVERLAPS = """
-SELECT count(*) FROM environments_{table} a JOIN environments_{table} b ON a.{thing}_id = b.{thing}_id AND a.id < b.id
-  JOIN environments_reservation ra ON ra.id = a.reservation_id
-  JOIN environments_reservation rb ON rb.id = b.reservation_id
- WHERE tstzrange(ra.created_at, a.released_at) && tstzrange(rb.created_at, b.released_at)
-"""
 
 
 def make_site() -> list[Environment]:
@@ -60,84 +42,39 @@ def make_site() -> list[Environment]:
     ]
 
 
-def take_and_give_back(environments: list[Environment], rounds: int, seed: int) -> Counter:
-    """Some rounds of one contender; errors other than a lack of room come out."""
-    chance = random.Random(seed)
-    done: Counter = Counter()
-    for _ in range(rounds):
-        try:
-            holder, _ = take(chance.choice(environments), **chance.choice(ASKED))
-        except CapacityUnavailable:
-            done["full"] += 1
-            continue
-        done["taken"] += 1
-        if chance.random() < 0.1:
-            reservations.revoke(holder)
-        give_back(holder)
-    return done
-
-
-def in_thread(environments: list[Environment], rounds: int, seed: int) -> Counter:
-    try:
-        return take_and_give_back(environments, rounds, seed)
-    finally:
-        connection.close()
-
-
-def in_process(database: str, keys: list[int], rounds: int, seed: int) -> Counter:
-    """One contender in a process of its own, on the test database."""
-    connection.settings_dict["NAME"] = database
-    environments = list(Environment.objects.filter(pk__in=keys).select_related("engine").order_by("pk"))
-    done = take_and_give_back(environments, rounds, seed)
-    connection.close_pool()  # type: ignore[attr-defined]
-    return done
-
-
 def rows(statement: str) -> list[tuple]:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall()
 
 
-def deadlocks() -> int:
-    return rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0]
+def in_thread(environments: list[Environment], rounds: int, seed: int) -> Counter:
+    try:
+        return contend(environments, rounds, seed)
+    finally:
+        connection.close()
 
 
-def check_nothing_was_given_twice(environments: list[Environment]) -> None:
-    """By the rows' own intervals: no core or device twice at one time, no sum above its total, nothing left."""
-    assert rows(OVERLAPS.format(table="reservedcore", thing="core")) == [(0,)]
-    assert rows(OVERLAPS.format(table="reserveddevice", thing="device")) == [(0,)]
-    totals = {resource.pk: resource.total for one in environments for resource in one.resources.all()}
-    for resource, largest in rows(LARGEST_SUMS):
-        assert largest <= totals[resource]
-    host_wide = LARGEST_SUMS.replace(
-        "SELECT resource_id, r.created_at", "SELECT 0 AS resource_id, r.created_at"
+def test_processes_share_cores_devices_and_memory():
+    """The short form: 32 processes are in tests/chaos."""
+    found = contend_in_processes(
+        make_rack(cores=12, devices=3, memory=12_000), processes=8, rounds=40, seed=1, look=0.1
     )
-    host_wide = host_wide.replace(
-        "SELECT resource_id, released_at, -amount", "SELECT 0, released_at, -amount"
-    )
-    host_wide = host_wide.replace("= a.reservation_id", "= a.reservation_id WHERE a.kind = 'ram'")
-    host_wide = host_wide.replace("IS NOT NULL)", "IS NOT NULL AND kind = 'ram')")
-    assert rows(host_wide)[0][1] <= 6144
-    for model in (ReservedAmount, ReservedCore, ReservedDevice):
-        assert not model.objects.filter(released_at=None).exists()
+    assert found.outcomes.total() == 320
+    assert found.outcomes["taken"] > 60
+    assert found.outcomes["full"] > 10
+    assert found.looks > 3
+    assert found.most_live > 3
+    assert found.deadlocks == 0
 
 
-def test_threads_and_processes_share_cores_devices_and_memory():
-    environments = make_site()
-    before = deadlocks()
-    database = connection.settings_dict["NAME"]
-    keys = [environment.pk for environment in environments]
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(4, initializer=django.setup) as processes, ThreadPoolExecutor(8) as threads:
-        far = [processes.apply_async(in_process, (database, keys, 25, 100 + seed)) for seed in range(4)]
-        near = [threads.submit(in_thread, environments, 25, seed) for seed in range(8)]
-        total = sum((future.result() for future in near), Counter())
-        total = sum((result.get(60) for result in far), total)
-    assert total["taken"] + total["full"] == 300
-    assert total["taken"] > 60
-    assert deadlocks() == before
-    check_nothing_was_given_twice(environments)
+def test_threads_share_cores_devices_and_memory():
+    environments = make_rack(cores=9, devices=3, memory=6000)
+    with ThreadPoolExecutor(8) as threads:
+        near = [threads.submit(in_thread, environments, 15, seed) for seed in range(8)]
+        assert sum((future.result() for future in near), Counter()).total() == 120
+    assert_nothing_was_given_twice(environments)
+    assert assert_one_moment_adds_up(environments) == 0
 
 
 def acquire_without_asking(environment: Environment) -> None:

@@ -2,8 +2,10 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import TransitionRefused
+from compute_site.core.models import save_clean
 from environments import editing
-from environments.models import Core, Engine, Environment
+from environments.models import Core, Engine, Environment, Host, Resource
+from environments.rules import check_host
 from environments.setup import create_environment
 from tests.environments.conftest import give_back, make_engine, take
 
@@ -156,3 +158,64 @@ class TestStates:
         with pytest.raises(ValidationError, match="The total is 2, but 0 devices are chosen"):
             editing.activate_engine(engine)
         assert Engine.objects.get().state == "disabled"
+
+
+class TestWhatJobsHoldTogether:
+    """Sums over several environments, which no single total shows."""
+
+    @pytest.fixture
+    def other(self, environment, host):
+        return create_environment(
+            make_engine(host, "second"), "other", cpu=2, ram_mib=8192, disk_mib=50_000, counters={"licence": 3},
+            prices={"cpu": 1},
+        )  # fmt: skip
+
+    @pytest.mark.parametrize(("kind", "field"), [("ram", "memory_mib"), ("disk", "disk_mib")])
+    def test_a_host_is_not_made_smaller_than_what_its_jobs_hold(self, environment, other, host, kind, field):
+        most = {"ram": 8192, "disk": 50_000}[kind]
+        holder, _ = take(environment, **{kind: most})
+        take(other, **{kind: most})
+        Host.objects.filter(pk=host.pk).update(**{field: getattr(host, field) - 1})
+        with pytest.raises(ValidationError) as error:
+            check_host(Host.objects.get(pk=host.pk))
+        assert f"hold {2 * most} MiB of {kind}, {2 * most - 1} would be left" in str(
+            error.value.message_dict[field]
+        )
+        give_back(holder)
+        check_host(Host.objects.get(pk=host.pk))
+
+    @pytest.fixture
+    def shared(self, environment, other):
+        Resource.objects.filter(slug="licence").update(sharing="shared_exclusive")
+        take(environment, licence=1)
+        take(other, licence=2)
+
+    @pytest.mark.usefixtures("shared")
+    def test_a_shared_counter_is_not_lowered_below_what_is_in_use_anywhere(self, environment, other):
+        set_total(other, 2)  # the other environment says 3 still
+        refused(
+            environment, lambda: set_total(environment, 2), "3 are in use on the host, 2 would be left",
+            "resources.licence.total",
+        )  # fmt: skip
+
+    def test_a_counter_is_not_shared_while_more_than_it_has_are_in_use(self, environment, other):
+        take(environment, licence=2)
+        take(other, licence=2)
+        share(other)
+        refused(
+            environment, lambda: share(environment), "4 are in use on the host", "resources.licence.total"
+        )
+
+
+def set_total(environment, total: int) -> None:
+    with editing.edited(environment):
+        licence = environment.resources.get(slug="licence")
+        licence.total = licence.max = total
+        save_clean(licence)
+
+
+def share(environment) -> None:
+    with editing.edited(environment):
+        licence = environment.resources.get(slug="licence")
+        licence.sharing = "shared_exclusive"
+        save_clean(licence)

@@ -20,18 +20,14 @@ FORGED = {
 }  # fmt: skip
 
 
-def told() -> list[str]:
-    return list(row_disagreements())
-
-
 @pytest.mark.parametrize("statement", FORGED)
 def test_each_disagreement_is_told(site, user, account, statement):
     take(submit(user, max_duration=600))
     assert Hold.objects.get().amount == 10
-    assert told() == []
+    assert list(row_disagreements()) == []
     with connection.cursor() as cursor:
         cursor.execute(statement)
-    lines = told()
+    lines = list(row_disagreements())
     assert len(lines) == len(FORGED[statement]), lines
     for words in FORGED[statement]:
         assert any(words in line for line in lines), (words, lines)
