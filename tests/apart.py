@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 
 def own_environment(worker: str, environment: dict[str, str]) -> dict[str, str]:
     """What differs for the process that pytest-xdist calls `worker` (`gw0`, `gw1`, …); nothing for no such process."""
@@ -28,3 +30,8 @@ def own_environment(worker: str, environment: dict[str, str]) -> dict[str, str]:
 
 
 os.environ.update(own_environment(os.environ.get("PYTEST_XDIST_WORKER", ""), dict(os.environ)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest of all, one site from a compose file, first: nobody waits for it alone in the end."""
+    items.sort(key=lambda item: item.path.parent.name != "node")

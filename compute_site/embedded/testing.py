@@ -13,7 +13,7 @@ from .paths import REPOSITORY, RUN, Places
 from .progress import Failed, step, warn
 
 # Much of the suite waits for containers: two processes side by side are not twice as fast, but nearly so.
-BESIDE = ["-p", "tests.apart", "-n", "2", "--dist", "loadfile"]
+BESIDE = ["-p", "tests.apart", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def test(arguments: list[str]) -> int:
