@@ -38,7 +38,6 @@ class WorkerAdmin(ReadOnlyAdmin):
     ]
     list_filter = ["status", "engine"]
     list_filter_submit = True
-    list_select_related = ["engine", "slots", "superseded_by"]
     search_fields = ["public_id", "hostname"]
     fields = [
         *(
@@ -59,7 +58,7 @@ class WorkerAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         live = Q(engine__attempts__cleaned_at__isnull=True)
-        rows = super().get_queryset(request).select_related("engine")
+        rows = super().get_queryset(request).select_related("engine", "slots", "superseded_by")
         return rows.annotate(attempts_live=Count("engine__attempts", filter=live))
 
     @display(description="worker", ordering="pk")

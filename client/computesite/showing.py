@@ -28,6 +28,8 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     made = Table(*head, box=None, header_style="dim", pad_edge=False)
     for row in rows:
         made.add_row(*(Text(_printable(cell)) for cell in row))
+    # Without a width of its own the table would shorten what is wider than the terminal.
+    made.width = console.measure(made, options=console.options.update(max_width=10_000)).maximum
     console.print(made, markup=False, soft_wrap=True, crop=False, no_wrap=True)
 
 

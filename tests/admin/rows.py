@@ -29,7 +29,7 @@ from workers.fleet.models import (
     Replica,
     Unit,
 )
-from workers.models import Worker
+from workers.lifecycle import register
 
 RUN = ("created", "starting", "running")
 GPU = "GPU-00000000-0000-0000-0000-0000000{:05d}"
@@ -55,7 +55,7 @@ def make_jobs(number: int, user: Any) -> Attempt:
     create_environment(
         site.engine, "gpu", cpu="4-5", ram_mib=1024, disk_mib=1000, devices={"gpu": [gpu]}, prices={"gpu": 3}
     )
-    Worker.objects.create(engine=site.engine, hostname=f"host{number}", pid=number + 1)
+    register(site.engine)
     wanted: dict[str, Any] = {"environment": f"e{number}/main", "max_duration": 60}
     failed = take(submit(user, labels={"a": "b"}, **wanted), *RUN, "collecting")
     append_log(failed, "stdout", 0, b"hello")

@@ -23,6 +23,7 @@ from jobs.models import Attempt, Job
 from providers.models import Pod
 from tests.admin.rows import RUN, make_rows
 from tests.factories import client_of, make_user, submit, take
+from workers.lifecycle import register
 from workers.models import Worker
 
 MOST = 12  # statements of a list
@@ -175,7 +176,7 @@ def test_a_token_is_revoked(user, operator):
 
 
 def test_a_worker_is_drained_and_resumed_by_its_engine(site, operator):
-    worker = Worker.objects.create(engine=site.engine, hostname="here", pid=7)
+    worker = register(site.engine)
     for action, state in (("drain", "draining"), ("resume", "active")):
         address = reverse(f"admin:workers_worker_{action}", args=[worker.pk])
         operator.get(address)
@@ -191,7 +192,7 @@ def test_a_worker_is_drained_and_resumed_by_its_engine(site, operator):
 
 
 def test_looking_at_a_worker_is_not_draining_it(site, client):
-    worker = Worker.objects.create(engine=site.engine, hostname="here", pid=7)
+    worker = register(site.engine)
     viewer = make_user("viewer")
     viewer.is_staff = True
     viewer.save()

@@ -186,7 +186,7 @@ class TestTotalAboveTheHost:
         assert Resource.objects.get(slug="ram").total == 512_000
         assert "the total of 512000 MiB of ram is more than the host has" in told(response)
         (shown,) = browser.get(LIST).context_data["cl"].result_list
-        assert "16384 ram" in EnvironmentAdmin(Environment, site).offered(shown)
+        assert "of 16 GiB" in EnvironmentAdmin(Environment, site).use(shown)
 
     def test_another_number_must_fit(self, browser, environment):
         data = fields_of(browser.get(page(environment)))

@@ -98,7 +98,7 @@ def _start(node: Node) -> Job:
     body = {
         "environment": "local/small",
         "tier": "free",
-        "max_duration": 120,
+        "max_duration": 900,
         "command": ["python3", "/data/inputs/job.py"],
         "inputs": [{"name": "job.py", "text": PROGRAM}],
         "resources": {"cpu": 1, "ram": "128MiB", "disk": f"{DISK}MiB"},
