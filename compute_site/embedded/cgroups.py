@@ -45,6 +45,16 @@ class Cgroup:
                     with contextlib.suppress(OSError):  # Not every kernel has every controller.
                         (folder / "cgroup.subtree_control").write_text(f"+{controller}")
         (self.accounting / "daemon").mkdir(parents=True, exist_ok=True)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """As much CPU time as one process per core: without it the engine and all containers together get that of one."""
+        cores = os.cpu_count() or 1
+        file, weight = ("cpu.weight", min(10_000, 100 * cores)) if self.unified else ("cpu.shares", 1024 * cores)
+        folder = (self._root if self.unified else self._root / "cpu") / self.name
+        with contextlib.suppress(OSError):  # A machine without the controller shares it by process anyway.
+            folder.mkdir(exist_ok=True)
+            (folder / file).write_text(str(weight))
 
     def join(self) -> None:
         """Move the calling process in; its later children follow."""
