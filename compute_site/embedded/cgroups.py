@@ -50,7 +50,9 @@ class Cgroup:
     def _weigh(self) -> None:
         """As much CPU time as one process per core: without it the engine and all containers together get that of one."""
         cores = os.cpu_count() or 1
-        file, weight = ("cpu.weight", min(10_000, 100 * cores)) if self.unified else ("cpu.shares", 1024 * cores)
+        file, weight = (
+            ("cpu.weight", min(10_000, 100 * cores)) if self.unified else ("cpu.shares", 1024 * cores)
+        )
         folder = (self._root if self.unified else self._root / "cpu") / self.name
         with contextlib.suppress(OSError):  # A machine without the controller shares it by process anyway.
             folder.mkdir(exist_ok=True)
