@@ -90,7 +90,7 @@ def signing_worker(signed: Signed, public_id: UUID | None = None) -> RemoteWorke
     if public_id is None:
         worker = rows.filter(key=signed.key).first()
         if worker is None:
-            raise NotEntitled("This key is of no registered worker.")
+            raise ObjectDoesNotExist("This key is of no registered worker: register it first.")
     else:
         worker = rows.filter(public_id=public_id).first()
         if worker is None:
