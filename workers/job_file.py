@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
@@ -21,16 +22,17 @@ CODE_PATH = f"{DATA_PATH}/code"
 RUNNER_ARGV = ("python3", "-I", "-B", f"{CODE_PATH}/runner.py")
 
 
-def document(job: Job, attempt: int, spec: Spec) -> bytes:
+def document(job: Job, attempt: int, spec: Spec, *, shown_as: UUID | None = None) -> bytes:
     """`/data/job.json`, version 1: job, role, function and args (null without a function), inputs, outputs, resources.
 
     Sizes in bytes, `max_duration` in seconds, resources as reserved. `outputs.declared` null: everything is taken.
+    `shown_as`: told in place of the job's own id.
     """
     function = spec.function or {}
     return json.dumps(
         {
             "version": VERSION,
-            "job": str(job.public_id),
+            "job": str(shown_as or job.public_id),
             "attempt": attempt,
             "role": function.get("role"),
             "function": function.get("entry"),

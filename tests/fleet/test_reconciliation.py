@@ -1,6 +1,7 @@
 """Results: what counts, what never does, and that everything happens once."""
 
 import hashlib
+import json
 import threading
 
 import pytest
@@ -10,8 +11,9 @@ from jobs.models import Artifact, Attempt, Job
 from jobs.outcome import Outcome, StoredFile
 from jobs.results import build_manifest, read_content
 from jobs.settlement import settle
+from jobs.spec import Spec
 from tests.factories import take
-from workers import fsck
+from workers import fsck, job_file
 from workers.fleet import reconciliation
 from workers.fleet.client import RefusedRequest
 from workers.fleet.models import Audit, Fault, FleetPolicy, RemoteWorker, Replica, Unit
@@ -52,6 +54,25 @@ def test_equal_results_settle_the_job_once(fleet):
     assert refused.value.status == 409
     run_pass()
     assert not Audit.objects.exists()
+
+
+def test_every_run_of_a_unit_finds_the_same_job_json(fleet):
+    """Else an honest program that reads it would be disputed, or found wrong by the audit."""
+    workers = [fleet.worker() for _ in range(2)]
+    job = fleet.job(outputs=["answer.txt"], inputs=[{"name": "a", "text": "é"}])
+    run_pass()
+    pairs = [(worker, worker.pull()[0]) for worker in workers]
+    found, other = (json.loads(each["work"]["job_json"]) for _, each in pairs)
+    unit = Unit.objects.get()
+    assert found == other
+    assert (found["version"], found["job"], found["attempt"]) == (1, str(unit.public_id), 1)
+    assert found["inputs"][0].keys() == {"name", "size", "sha256"}
+    for number, (worker, assignment) in enumerate(pairs):
+        worker.report(assignment, text=b"%d" % number)
+    audit = Audit.objects.get().job
+    told = json.loads(job_file.document(audit, 1, Spec.from_json(audit.spec)))
+    assert told | {"job": found["job"]} == found
+    assert str(job.public_id) not in json.dumps(found)
 
 
 @pytest.mark.parametrize("texts", [(b"42", b"42"), (b"42", b"43")])

@@ -6,6 +6,7 @@ from typing import Any
 from django.db.models import Count, QuerySet
 
 from jobs.spec import Spec
+from workers import job_file
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, Unit
 from workers.fleet.registration import status_now
 
@@ -88,7 +89,7 @@ def assignment(row: Replica) -> dict[str, Any]:
             "inputs": spec.inputs,
             "outputs": spec.outputs,
             "amounts": job.amounts,
-            "resources": job.terms["resources"],
+            "job_json": job_file.document(job, 1, spec, shown_as=row.unit.public_id).decode(),
             "max_duration": job.max_duration,
         },
     }

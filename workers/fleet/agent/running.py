@@ -1,7 +1,6 @@
 """One assignment in a container: the same sandbox, launcher and judgement as on the site's own engines."""
 
 import base64
-import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -88,7 +87,8 @@ class Sandbox:
         spec = self._spec(name, assignment, image, slot)
         workspace = self._workspace(name, image.id)
         inputs = {key: text.encode() for key, text in work["inputs"].items()}
-        workspace.prepare(uid=spec.uid, disk_mib=spec.disk_mib, inputs=inputs, job_json=_job_json(assignment))
+        job_json = work["job_json"].encode()
+        workspace.prepare(uid=spec.uid, disk_mib=spec.disk_mib, inputs=inputs, job_json=job_json)
         body = sandbox.build(spec, image, workspace.mounts(), self.facts, cgroup_parent=None)
         container = self.client.create(name, body)
         workspace.after_create(self.client, container)
@@ -207,21 +207,6 @@ class Sandbox:
         files = [(file.path, file.size, file.sha256) for file in outputs.files if _declared(file.path, work)]
         kept = {sha256: base64.b64encode(contents[sha256]).decode() for _, _, sha256 in files}
         return Finished(exit_code=verdict.exit_code, files=files, contents=kept, run_seconds=_seconds(facts))
-
-
-def _job_json(assignment: Mapping[str, Any]) -> bytes:
-    """`/data/job.json`; the same for every replica and for the audit as far as a program's result may depend on it."""
-    work = assignment["work"]
-    document = {
-        "version": 1,
-        "job": assignment["unit"],
-        "attempt": 1,
-        "resources": work["resources"],
-        "max_duration": work["max_duration"],
-        "inputs": sorted(work["inputs"]),
-        "outputs": work["outputs"],
-    }
-    return json.dumps(document, sort_keys=True).encode()
 
 
 def _declared(path: str, work: Mapping[str, Any]) -> bool:
