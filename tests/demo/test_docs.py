@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from environments.models import reservation
 from jobs.billing.models import hold
@@ -59,6 +60,14 @@ def test_every_setting_is_in_the_example_and_no_other():
     listed = re.findall(r"^#?([A-Z_]+)=", read(".env.example"), re.M)
     assert len(listed) == len(set(listed))
     assert set(listed) == settings_read()
+
+
+def test_every_setting_reaches_the_node_or_is_its_own():
+    """Paths, socket and secret are fixed by the node; a debugging site is no node."""
+    own = {"DATA_DIR", "STATE_DIR", "CACHE_DIR", "LAUNCHER", "PULSE_FILE", "STATIC_ROOT"}
+    own |= {"SECRET_KEY", "DOCKER_HOST", "DEBUG"}
+    told = yaml.safe_load(read("docker/compose.yml"))["services"]["web"]["environment"]
+    assert settings_read() - own == set(told) - {"ENGINE"}
 
 
 def test_every_setting_is_in_the_operations_table():
