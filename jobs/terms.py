@@ -38,7 +38,7 @@ def agree(
         text = f"The {spec.tier} tier of this environment is not open to you."
         raise NotAdmitted(text, field="environment", code="no_access")
     if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
-        text = "Remote workers run containers only, no functions yet."
+        text = "Remote workers run no functions yet; name another environment, or send a command."
         raise NotAdmitted(text, field="function", code="fleet_no_functions")
     return _terms(environment, spec, now, currency)
 

@@ -1,4 +1,4 @@
-"""Database helpers: the database's clock, locks in one place, advisory locks, names of broken constraints."""
+"""What concerns the database: its clock, locks in one place, advisory locks, names of broken constraints."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -19,5 +19,6 @@ class Command(BaseCommand):
         if options["engine"]:
             engines = engines.filter(name=options["engine"])
         if not engines:
-            raise CommandError("There is no such engine.")
+            names = ", ".join(docker_engines().values_list("name", flat=True)) or "none"
+            raise CommandError(f"There is no such engine; there are: {names}.")
         self.stdout.write(as_json([export_engine(engine) for engine in engines]))
