@@ -1,16 +1,23 @@
 """`manage.py prepare_fleet`, and the fleet in the admin."""
 
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 
+from environments.models import Environment
+from environments.setup import create_environment
 from tests.fleet.remote import through_django
-from workers.fleet.agent.config import read_config
+from workers.fleet.agent.config import Config, read_config
 from workers.fleet.client import SignedClient
 from workers.fleet.models import Audit, FleetPolicy, Owner, RemoteWorker, Unit
 from workers.fleet.passes import run_pass
+from workers.fleet.setup import create_fleet_environment, create_owner
 
 pytestmark = pytest.mark.django_db
 
@@ -56,3 +63,43 @@ def test_every_page_of_the_admin_opens(fleet, client):
     chosen = {"action": "retire_selected", "_selected_action": [a.row.pk]}
     client.post("/admin/fleet/remoteworker/", chosen)
     assert a.row.status == "retired"
+
+
+def test_a_key_that_is_none_is_refused(fleet, account):
+    for key in ("hello", "ed25519:AAAA", "sr25519:5F3s"):
+        with pytest.raises(ValidationError, match="no public key"):
+            create_owner(account, [key])
+    assert not Owner.objects.exists()
+
+
+def test_audits_are_never_given_to_the_fleet(fleet, site):
+    own = create_environment(site.engine, "own", cpu=1, ram_mib=64, disk_mib=64, free={})
+    policy = {"audit_environment": fleet.environment, "most": {"cpu": 1, "ram": 64, "disk": 64}, "free": {}}
+    with pytest.raises(ValidationError, match="served by remote workers"):
+        create_fleet_environment("second", policy={}, **policy)
+    with pytest.raises(ValidationError, match="not on a fleet engine"):
+        FleetPolicy(environment=own, audit_environment=site.environment).full_clean()
+    with pytest.raises(ValidationError, match="cannot be null"):
+        FleetPolicy().full_clean()
+    assert FleetPolicy.objects.get() == fleet.policy
+    assert not Environment.objects.filter(slug="second").exists()
+
+
+def test_the_document_s_program_makes_an_owner_s_keys_and_binding(fleet, settings, tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+    program = text.partition("```python\n")[2].partition("```")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace('"local"', repr(settings.SITE_ID))],
+        check=False, cwd=tmp_path, env={"PYTHONPATH": str(Path(__file__).parents[2])}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("owner.key", "worker.key", "binding.json"), 0o600
+    )
+    create_owner(fleet.account, [done.stdout.strip()])
+    told = {
+        name: tmp_path / file for name, file in (("key_file", "worker.key"), ("binding_file", "binding.json"))
+    }
+    config = Config(site_url="http://testserver", site_id=settings.SITE_ID, state_dir=tmp_path, **told)
+    client = SignedClient(config.site_url, config.site_id, config.key(), through_django)
+    assert client.call("POST", "/workers/register", config.binding())["status"] == "pending"

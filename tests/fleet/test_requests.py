@@ -11,7 +11,7 @@ from django.test import Client
 from tests.fleet.remote import through_django
 from workers.fleet import signing
 from workers.fleet.client import RefusedRequest, SignedClient, bind
-from workers.fleet.models import Binding, Nonce, OwnerKey, RemoteWorker, Unit
+from workers.fleet.models import Binding, Nonce, OwnerKey, RemoteWorker, Replica, Unit
 from workers.fleet.passes import run_pass
 from workers.fleet.registration import status_now, store_stale
 
@@ -152,6 +152,30 @@ def test_no_rebind_no_revival(fleet):
     OwnerKey.objects.filter(owner=thief.owner).update(revoked_at="2026-01-01T00:00:00Z")
     with pytest.raises(RefusedRequest, match="unknown_owner"):
         thief.register(serial="2")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "ended",
+    [
+        lambda key: Binding.objects.update(not_after=key.created_at),
+        lambda key: Binding.objects.update(revoked_at=key.created_at),
+        lambda key: OwnerKey.objects.filter(pk=key.pk).update(revoked_at=key.created_at),
+    ],
+    ids=["expired", "revoked", "of a revoked key"],
+)
+def test_a_binding_that_has_ended_lets_nobody_in(fleet, ended):
+    remote = fleet.worker()
+    fleet.job()
+    run_pass()
+    before = Nonce.objects.count()
+    ended(OwnerKey.objects.get(owner=remote.owner))
+    for call in (remote.beat, remote.pull):
+        with pytest.raises(RefusedRequest) as refused:
+            call()
+        assert (refused.value.status, refused.value.code) == (403, "binding_ended")
+    assert Nonce.objects.count() == before
+    assert Replica.objects.filter(worker=remote.row).get().status == "assigned"
 
 
 @pytest.mark.django_db

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, transaction
 
-from compute_site.core.db import constraint_name, require_transaction
+from compute_site.core.db import constraint_name, database_now, require_transaction
 from compute_site.core.errors import Rejected
 from workers.fleet import signing
 from workers.fleet.models import Nonce, OwnerKey, RemoteStatus, RemoteWorker
@@ -84,9 +84,9 @@ def authenticate(
 def signing_worker(signed: Signed, public_id: UUID | None = None) -> RemoteWorker:
     """The remote worker whose key signed; `public_id` is the one that the request is about.
 
-    Raises ObjectDoesNotExist (no such worker), NotEntitled (another one's key), Retired.
+    Raises ObjectDoesNotExist (no such worker), NotEntitled (another one's key, a binding that has ended), Retired.
     """
-    rows = RemoteWorker.objects.select_related("owner__account")
+    rows = RemoteWorker.objects.select_related("owner__account", "binding__owner_key")
     if public_id is None:
         worker = rows.filter(key=signed.key).first()
         if worker is None:
@@ -99,6 +99,11 @@ def signing_worker(signed: Signed, public_id: UUID | None = None) -> RemoteWorke
             raise NotEntitled("This is another worker's.")
     if worker.status == RemoteStatus.RETIRED:
         raise Retired("This worker was retired; it is not needed any more.")
+    binding = worker.binding
+    if binding.revoked_at or binding.owner_key.revoked_at or binding.not_after <= database_now():
+        raise NotEntitled(
+            "Its binding has ended: register with a new one of its owner's.", code="binding_ended"
+        )
     return worker
 
 

@@ -11,7 +11,6 @@ from environments.models import Engine, EngineKind, EngineState, Environment
 from environments.setup import create_environment
 from jobs.billing.models import Account
 from workers.fleet.models import FleetPolicy, Owner, OwnerKey
-from workers.fleet.signing import read_key
 
 ENGINE = "fleet"
 
@@ -43,10 +42,9 @@ def create_fleet_environment(
 
 
 def create_owner(account: Account, keys: Iterable[str]) -> Owner:
-    """Make an owner of these public keys. Raises BadKey or ValidationError; then nothing was written."""
+    """Make an owner of these public keys. Raises ValidationError; then nothing was written."""
     with transaction.atomic():
         owner = save_clean(Owner(account=account))
         for key in keys:
-            read_key(key)
             save_clean(OwnerKey(owner=owner, key=key))
     return owner

@@ -1,11 +1,13 @@
 """Owners, their keys, and the remote workers that they answer for."""
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
 from jobs.billing.models import Account
+from workers.fleet.signing import BadKey, read_key
 
 
 class Owner(PublicModel):
@@ -34,6 +36,14 @@ class OwnerKey(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+    def clean(self) -> None:
+        """The key is one that signatures can be checked with."""
+        try:
+            read_key(self.key)
+        except BadKey as error:
+            text = f"This is no public key: {error}. Write ed25519: and the 32 bytes in base64."
+            raise ValidationError({"key": text}) from error
 
 
 class Binding(models.Model):

@@ -2,12 +2,13 @@
 
 import uuid
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
-from environments.models import Environment
+from environments.models import EngineKind, Environment
 from jobs.models import Attempt, Job
 from workers.fleet.models.owner import Owner, RemoteWorker
 
@@ -52,6 +53,17 @@ class FleetPolicy(models.Model):
 
     def __str__(self) -> str:
         return str(self.environment)
+
+    def clean(self) -> None:
+        """The fleet serves the one environment; the other is of an engine that we trust."""
+        errors = {}
+        if self.environment_id and self.environment.engine.kind != EngineKind.FLEET:
+            errors["environment"] = f"{self.environment} is not on a fleet engine; choose one that is."
+        if self.audit_environment_id and self.audit_environment.engine.kind == EngineKind.FLEET:
+            text = f"{self.audit_environment} is served by remote workers; choose one of an engine of ours."
+            errors["audit_environment"] = text
+        if errors:
+            raise ValidationError(errors)
 
 
 class UnitStatus(models.TextChoices):
