@@ -82,7 +82,9 @@ def _number(value: Any, what: str) -> Decimal:
 def check_command(command: str) -> None:
     """Refuses what a shell would read as more than words, and addresses that mean the machine itself."""
     if not _PLAIN.fullmatch(command):
-        raise CostGuardrailError("The startup command has characters that a shell would act on.")
+        raise CostGuardrailError(
+            "The startup command has characters that a shell would act on; use letters, digits and _./:=@%+,- alone."
+        )
     if has_local_url(command):
         raise CostGuardrailError("The startup command names a loopback or plain numeric address.")
 

@@ -72,9 +72,9 @@ def ask(
 
 def _check_account(account: ProviderAccount) -> None:
     if not account.enabled:
-        raise CostGuardrailError("The account is switched off.")
+        raise CostGuardrailError("The account is switched off; switch it on in the admin.")
     if not account.has_key:
-        raise CostGuardrailError("The account has no key.")
+        raise CostGuardrailError("The account has no key; enter one in the admin.")
     if not (has_own_clock(account) or account.accepts_no_provider_clock):
         raise CostGuardrailError(
             "This provider ends nothing by itself; the account has to accept that only this site bounds a pod's life."
