@@ -152,7 +152,13 @@ class EngineAdmin(EditedAdmin):
     fieldsets = (
         (None, {"fields": ("name", "host", "kind", "state", "seen_version")}),
         ("Endpoint", {"fields": ("endpoint", "tls_ca", "tls_certificate", "tls_key")}),
-        ("Upkeep", {"fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval")}),
+        (
+            "Upkeep",
+            {
+                "fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval"),
+                "description": "Kept for imports and exports. Nothing acts on them yet: no image is removed.",
+            },
+        ),
         ("What was found", {"fields": readonly_fields[1:]}),
     )
     actions_list = ("import_configuration",)
