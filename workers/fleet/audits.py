@@ -29,6 +29,7 @@ def order(unit: Unit) -> Audit:
     environment = policy.audit_environment
     account, _ = Account.objects.get_or_create(name=ACCOUNT)
     audit_job = Job.objects.create(
+        public_id=unit.public_id,  # as the replicas have it: a program may put its job's id into what it writes
         account=account,
         environment=environment,
         tier=Tier.PAID,
