@@ -1,7 +1,6 @@
 """Step 1: a well-formed job is admitted, with its terms, or refused with nothing written."""
 
 import hashlib
-import json
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from compute_site.core.canonical import canonical
 from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
 from environments.access import has_rules
 from environments.models import Environment, EnvironmentState
@@ -88,13 +88,6 @@ def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str,
     if job.chosen is not None:
         record_event(job.pk, "chosen", f"{environment}: {job.chosen['because']}", **job.chosen)
     return job
-
-
-def canonical(data: Any) -> bytes:
-    """One spelling of JSON data: sorted keys, no spaces, UTF-8."""
-    return json.dumps(
-        data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
 
 
 def no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:

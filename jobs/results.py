@@ -10,7 +10,7 @@ from typing import IO, Any, BinaryIO
 
 from django.core.files.storage import FileSystemStorage, default_storage
 
-from jobs.admission import canonical
+from compute_site.core.canonical import canonical
 from jobs.models import Artifact
 from jobs.outcome import StoredFile
 

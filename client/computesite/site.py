@@ -46,7 +46,7 @@ class Site:
         try:
             response = self._client.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise Refused(f"The site does not answer ({type(error).__name__}).") from None
+            raise Refused(f"{self.url} does not answer ({type(error).__name__}): is {URL} right?") from None
         if response.is_success:
             return response.json()
         raise Refused(_problem(response), response.status_code)

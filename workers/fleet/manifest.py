@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from workers.fleet.signing import canonical
+from compute_site.core.canonical import canonical
 from workers.sandbox.outputs import OutputLimits, path_fault
 
 MAX_BYTES = 4 * 1024 * 1024  # of all files of a result together: they travel inside the request

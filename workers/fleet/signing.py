@@ -7,12 +7,13 @@ it ends: one for another purpose or site is worth nothing here.
 import base64
 import binascii
 import hashlib
-import json
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from compute_site.core.canonical import canonical
 
 BINDING = "compute-site/binding/v1"
 REQUEST = "compute-site/request/v1"
@@ -28,12 +29,6 @@ SIGNATURE_HEADER = "X-Fleet-Signature"
 
 class BadKey(ValueError):
     """The text is no key that we know how to use."""
-
-
-def canonical(data: Any) -> bytes:
-    """One spelling of JSON data: sorted keys, no spaces, UTF-8."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode()
 
 
 def message(domain: str, audience: str, expires: int, payload: Any) -> bytes:
