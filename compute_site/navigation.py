@@ -32,7 +32,13 @@ PLACES: dict[str, dict[str, str]] = {
         "fleet.audit": "fact_check",
         "fleet.fault": "report",
     },
-    "People": {"auth.user": "person", "auth.group": "group", "knox.authtoken": "vpn_key"},
+    "People": {
+        "auth.user": "person",
+        "auth.group": "group",
+        "environments.walletaddress": "wallet",
+        "environments.accesslist": "checklist",
+        "knox.authtoken": "vpn_key",
+    },
 }
 
 

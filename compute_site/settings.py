@@ -47,6 +47,14 @@ RETRY_BACKOFF_SECONDS = env.int("RETRY_BACKOFF_SECONDS", default=5)
 MAX_BYPASS_SECONDS = env.int("MAX_BYPASS_SECONDS", default=300)
 MAX_QUEUED_JOBS_PER_ACCOUNT = env.int("MAX_QUEUED_JOBS_PER_ACCOUNT", default=10_000)
 MAX_RUNNING_JOBS_PER_ACCOUNT = env.int("MAX_RUNNING_JOBS_PER_ACCOUNT", default=1_000)
+# Benchmark environments, on engines with the switch: there is none before these are set.
+BENCHMARK_SECONDS = env.int("BENCHMARK_SECONDS", default=0)  # longest run
+BENCHMARK_CURRENCY = env.str("BENCHMARK_CURRENCY", default="")  # credit, or chain id and token
+BENCHMARK_CORE_PRICE = env.str("BENCHMARK_CORE_PRICE", default="")  # per minute
+BENCHMARK_USERS = env.list(
+    "BENCHMARK_USERS", default=[]
+)  # users and wallet addresses that it is open to, one
+BENCHMARK_ADDRESSES = env.list("BENCHMARK_ADDRESSES", default=[])  # of them at least
 FLEET_ENABLED = env.bool(
     "FLEET_ENABLED", default=False
 )  # off: its routes are not there, its rows are not written

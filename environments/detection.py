@@ -45,9 +45,10 @@ class ProbeFacts(Protocol):
 
 
 def record_host(host: Host, facts: HostFacts) -> list[str]:
-    """Write the detected size of the host and a row for each of its cores; returns warnings.
+    """Write the detected size of the host and a row for each of its cores; returns warnings. Its version grows when
+    anything is different from before.
 
-    A disk that cannot be seen keeps the size entered by hand. Raises ValidationError, and writes nothing, when a size
+    A size entered by hand stays while the machine has at least as much, and so does a disk that cannot be seen. Raises ValidationError, and writes nothing, when a size
     is missing or zero (says what to enter), or when a core that is owned or held would disappear.
     """
     found = {
@@ -64,17 +65,38 @@ def record_host(host: Host, facts: HostFacts) -> list[str]:
         raise ValidationError(missing)
     with transaction.atomic():
         fresh = lock_host(host.pk)
-        record_cores(fresh, facts.cpu_count)
-        for field, value in found.items():
-            setattr(fresh, field, value)
+        told = _write_sizes(fresh, found)
+        record_cores(fresh, fresh.cpu_count)
+        for field in found:
+            setattr(fresh, f"detected_{field}", getattr(facts, field))
         fresh.architecture, fresh.operating_system = facts.architecture, facts.os
         fresh.full_clean()
         fresh.detected_at = database_now()
-        fresh.version += 1
-        names = [*found, "architecture", "operating_system", "detected_at", "version"]
-        fresh.save(update_fields=names)
+        names = [*found, *(f"detected_{field}" for field in found), "architecture", "operating_system"]
+        if any(getattr(fresh, name) != getattr(host, name) for name in names):
+            fresh.version += 1
+        fresh.save(update_fields=[*names, "detected_at", "version"])
     host.refresh_from_db()
-    return size_warnings(host_environments(host))
+    return [*told, *size_warnings(host_environments(host))]
+
+
+def _write_sizes(host: Host, found: Mapping[str, int]) -> list[str]:
+    told = []
+    for field, value in found.items():
+        stands = getattr(host, field)
+        if _by_hand(host, field) and stands < value:
+            told.append(
+                f"{field} of host {host} was entered by hand and stays {stands}; {value} were detected. Enter that number"
+                " to use all of it."
+            )
+        else:
+            setattr(host, field, value)
+    return told
+
+
+def _by_hand(host: Host, field: str) -> bool:
+    """Whether the size is another than the last detection wrote; 0 is none."""
+    return getattr(host, field) not in (0, getattr(host, f"detected_{field}"))
 
 
 def _check_mode(engine: Engine, probe: ProbeFacts) -> None:

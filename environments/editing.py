@@ -101,6 +101,8 @@ def choose_cores(environment: Environment, total: int | None) -> list[int]:
 
 def place_cores(environment: Environment, cores: str | Sequence[int]) -> None:
     """Write the ownership of cores and the cpu total, without checking the other rules. Needs the host's lock."""
+    if environment.benchmark:
+        raise ValidationError({"cores": "A benchmark environment owns no core: it claims any of its host."})
     try:
         wanted = parse_cores(cores) if isinstance(cores, str) else unique_cores(cores)
     except ValidationError as error:
@@ -164,6 +166,11 @@ def retire(environment: Environment) -> None:
 
     Raises ValidationError with the number of jobs while any holds something, TransitionRefused if it is retired.
     """
+    if environment.benchmark and environment.engine.enable_benchmark:
+        text = (
+            f"{environment} is kept by a switch: switch enable_benchmark off on engine {environment.engine}."
+        )
+        raise ValidationError({"state": text})
     with edited(environment):
         live = Reservation.objects.filter(environment=environment, released_at=None).count()
         if live:
@@ -172,8 +179,20 @@ def retire(environment: Environment) -> None:
         Core.objects.filter(environment=environment).update(environment=None)
 
 
-def _move(environment: Environment, to: EnvironmentState) -> None:
-    rows = Environment.objects.filter(pk=environment.pk, state__in=SOURCES[to])
+def revive(environment: Environment) -> None:
+    """retired → active, for a benchmark environment whose engine's switch is on again: nobody else had anything of it.
+
+    Raises TransitionRefused for any other environment or state.
+    """
+    if not environment.benchmark or environment.state != EnvironmentState.RETIRED:
+        raise TransitionRefused(f"{environment} is {environment.state} and no benchmark that was retired")
+    _move(environment, EnvironmentState.ACTIVE, [EnvironmentState.RETIRED])
+
+
+def _move(
+    environment: Environment, to: EnvironmentState, sources: Sequence[EnvironmentState] | None = None
+) -> None:
+    rows = Environment.objects.filter(pk=environment.pk, state__in=sources or SOURCES[to])
     if not rows.update(state=to, version=F("version") + 1):
         state = Environment.objects.values_list("state", flat=True).get(pk=environment.pk)
         raise TransitionRefused(f"{environment} is {state}; it cannot become {to}")

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from compute_site.core.db import all_rows, constraint_name, first_row, require_transaction
 from compute_site.core.errors import TransitionRefused
+from environments import alone
 from environments.amounts import fill
 from environments.models import (
     Environment,
@@ -78,6 +80,7 @@ class _Offer:
     jobs: int
     cores: list[list[int]]
     uid: int | None
+    in_the_way: str | None
 
 
 def lock_host(host_id: int) -> Host:
@@ -209,6 +212,7 @@ def _offer(environment: Environment, tier: str, uid_range: tuple[int, int], slot
             "first": uid_range[0],
             "count": uid_range[1],
             "cores": multirange(slots.cores),
+            "rest": settings.MAX_BYPASS_SECONDS,
         },
     )
     if row is None:
@@ -223,6 +227,10 @@ def _check_offer(offer: _Offer, refusals: Refusals) -> None:
     environment, told = refusals.environment, ""
     if offer.gone or offer.state == EnvironmentState.RETIRED:
         told = f"{environment} is {'gone with its host' if offer.gone else offer.state}"
+    elif offer.in_the_way is not None:
+        error = refusals.other("host", alone.WORDS[offer.in_the_way])
+        error.of_host = environment.benchmark  # it is passed over by whatever starts on the host
+        raise error
     elif refusals.tier == Tier.FREE and offer.max_jobs is None:
         told = f"{environment} has no free tier"
     elif offer.max_jobs is not None and offer.jobs >= offer.max_jobs:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from django.core.exceptions import ValidationError
 from django.db.models import Max
 
+from environments.alone import claimable_cores
 from environments.amounts import limits_of
 from environments.bounds import read_bounds
 from environments.constraint_rules import hopeless
@@ -92,8 +93,10 @@ def _too_large(use: ResourceUse, kept: Totals) -> bool:
 
 
 def host_environments(host: Host) -> list[int]:
-    """Keys of the environments of all engines on the host, but the retired."""
-    rows = Environment.objects.filter(engine__host=host).exclude(state=EnvironmentState.RETIRED)
+    """Keys of the environments that share the host, of all its engines: without the retired, and without those that
+    measure it, which run alone and are kept in step with it."""
+    rows = Environment.objects.filter(engine__host=host, benchmark=False)
+    rows = rows.exclude(state=EnvironmentState.RETIRED)
     return list(rows.values_list("pk", flat=True))
 
 
@@ -180,7 +183,7 @@ def _cores(environment: Environment, uses: list[ResourceUse]) -> Found:
     strangers = Core.objects.filter(environment=environment).exclude(host=environment.engine.host)
     for core in strangers.select_related("host"):
         yield "cores", f"{core} is not on the environment's host {environment.engine.host}; take it out."
-    count = Core.objects.filter(environment=environment).count()
+    count = claimable_cores(environment).count()
     for use in uses:
         if use.kind == ResourceKind.CPU and use.total != count:
             yield (
@@ -200,7 +203,8 @@ def _sizes(uses: list[ResourceUse], kept: Totals) -> Found:
 
 
 def _devices(environment: Environment, uses: list[ResourceUse]) -> Found:
-    """A device resource is exactly its devices; an exclusive one shares none of them with another environment."""
+    """A device resource is exactly its devices; an exclusive one shares none of them with another environment, but for
+    one that measures the host."""
     mine: dict[int, list[ResourceDevice]] = defaultdict(list)
     for row in ResourceDevice.objects.filter(environment=environment).select_related("device__host"):
         mine[row.resource_id].append(row)
@@ -224,13 +228,15 @@ def _devices(environment: Environment, uses: list[ResourceUse]) -> Found:
                     f"resources.{use.slug}.devices",
                     f"{row.device} is on host {row.device.host}; take it out.",
                 )
-    yield from _exclusive_devices(environment, uses)
+    if not environment.benchmark:
+        yield from _exclusive_devices(environment, uses)
 
 
 def _exclusive_devices(environment: Environment, uses: list[ResourceUse]) -> Found:
     slugs = {use.resource_id: use for use in uses}
     others = ResourceDevice.objects.filter(device__resource_devices__environment=environment)
     others = others.exclude(environment=environment).exclude(environment__state=EnvironmentState.RETIRED)
+    others = others.exclude(environment__benchmark=True)
     mine = dict(
         ResourceDevice.objects.filter(environment=environment).values_list("device_id", "resource_id")
     )
@@ -258,7 +264,7 @@ def _in_use(environment: Environment, uses: list[ResourceUse]) -> Found:
             )
     yield from _shared_in_use(uses)
     held = ReservedCore.objects.filter(reservation__environment=environment, released_at=None)
-    lost = held.exclude(core__environment=environment).values_list("core__index", flat=True)
+    lost = held.exclude(core__in=claimable_cores(environment)).values_list("core__index", flat=True)
     if lost:
         yield (
             "cores",

@@ -9,30 +9,32 @@ from collections.abc import Mapping
 from django.core.exceptions import ValidationError
 
 from compute_site.core.db import ClockTimestamp, all_rows
+from environments.alone import MAY_CLAIM
 from environments.cpuset import format_cores, parse_cores
 from environments.models import Core, Device, Engine, Environment, Slots, SlotSet
 from environments.models.slots import ALL, Numbers
 
 # By live worker: the most cores and devices that a job could ever get of its slots, whoever holds them now.
-REACH_SQL = """
+REACH_SQL = f"""
     SELECT s.id AS slots_id, r.environment_id, r.slug,
            CASE WHEN upper_inf(s.cores) THEN r.total
                 WHEN r.kind = 'cpu' THEN (SELECT count(*) FROM environments_core c
-                     WHERE c.environment_id = r.environment_id AND c.index::bigint <@ s.cores)
+                     WHERE c.host_id = h.id AND {MAY_CLAIM} AND c.index::bigint <@ s.cores)
                 ELSE (SELECT count(*) FROM environments_resourcedevice o
                      WHERE o.resource_id = r.id AND o.device_id <@ s.devices)
            END AS most
       FROM environments_slots s
-      JOIN environments_environment v ON v.engine_id = s.engine_id
-      JOIN environments_resource r ON r.environment_id = v.id AND r.kind IN ('cpu', 'device')
-     WHERE s.released_at IS NULL AND {choice}
+      JOIN environments_environment e ON e.engine_id = s.engine_id
+      JOIN environments_engine g ON g.id = s.engine_id JOIN environments_host h ON h.id = g.host_id
+      JOIN environments_resource r ON r.environment_id = e.id AND r.kind IN ('cpu', 'device')
+     WHERE s.released_at IS NULL AND {{choice}}
 """
 
 
-FREE_SQL = """
+FREE_SQL = f"""
     SELECT r.environment_id, r.slug,
            CASE WHEN r.kind = 'cpu' THEN (SELECT count(*) FROM environments_core c
-                     WHERE c.environment_id = r.environment_id AND c.index::bigint <@ s.cores AND NOT EXISTS
+                     WHERE c.host_id = h.id AND {MAY_CLAIM} AND c.index::bigint <@ s.cores AND NOT EXISTS
                            (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL))
                 ELSE (SELECT count(*) FROM environments_resourcedevice o
                      WHERE o.resource_id = r.id AND o.device_id <@ s.devices AND NOT EXISTS
@@ -40,8 +42,9 @@ FREE_SQL = """
                              WHERE x.device_id = o.device_id AND x.released_at IS NULL))
            END
       FROM environments_slots s
-      JOIN environments_environment v ON v.engine_id = s.engine_id
-      JOIN environments_resource r ON r.environment_id = v.id AND r.kind IN ('cpu', 'device')
+      JOIN environments_environment e ON e.engine_id = s.engine_id
+      JOIN environments_engine g ON g.id = s.engine_id JOIN environments_host h ON h.id = g.host_id
+      JOIN environments_resource r ON r.environment_id = e.id AND r.kind IN ('cpu', 'device')
      WHERE s.id = %s
 """
 

@@ -3,6 +3,8 @@
 They run as prepared statements: planning them took longer than running them, all of it under the host's lock.
 """
 
+from environments.alone import IN_THE_WAY, MAY_CLAIM
+
 LOCK_SQL = (
     "SELECT pg_current_xact_id()::text, {columns} FROM environments_host WHERE id = %s FOR NO KEY UPDATE"
 )
@@ -12,14 +14,14 @@ SELECT id FROM environments_host
 """
 # What a claim needs beyond the sums: is it allowed at all, the free cores, the lowest free uid, the jobs of its tier.
 # Lowest free uid: the first of the range or the one after a live one, so that only live rows are read.
-CLAIM_SQL = """
+CLAIM_SQL = f"""
 SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state,
        CASE WHEN %(tier)s = 'free' THEN t.max_jobs ELSE e.max_jobs END,
        (SELECT count(*) FROM environments_reservation
          WHERE environment_id = e.id AND tier = %(tier)s AND released_at IS NULL
            AND exited_at IS NULL AND status = 'held'),
        ARRAY(SELECT ARRAY[c.id, c.index] FROM environments_core c
-              WHERE c.environment_id = e.id AND c.host_id = h.id AND c.index::bigint <@ %(cores)s::int8multirange
+              WHERE {MAY_CLAIM} AND c.host_id = h.id AND c.index::bigint <@ %(cores)s::int8multirange
                 AND NOT EXISTS
                     (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL)
               ORDER BY c.index),
@@ -29,7 +31,8 @@ SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state
                  WHERE host_id = h.id AND released_at IS NULL AND uid >= %(first)s) candidate
          WHERE uid < %(first)s + %(count)s AND NOT EXISTS
                (SELECT FROM environments_reservation x
-                 WHERE x.host_id = h.id AND x.released_at IS NULL AND x.uid = candidate.uid))
+                 WHERE x.host_id = h.id AND x.released_at IS NULL AND x.uid = candidate.uid)),
+       {IN_THE_WAY}
   FROM environments_environment e
   JOIN environments_engine g ON g.id = e.engine_id
   JOIN environments_host h ON h.id = g.host_id

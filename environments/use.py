@@ -6,10 +6,11 @@ from functools import cached_property
 from uuid import UUID
 
 from compute_site.core.db import all_rows
+from environments.alone import MAY_CLAIM
 from environments.models import Environment, Host, ResourceKind, Sharing, Tier
 
 # One row per resource. Live rows only: every sum is a scan of a partial index, however many old rows there are.
-USE_SQL = """
+USE_SQL = f"""
 SELECT r.id, r.environment_id, e.slug, r.slug, r.kind, r.sharing, r.total, r.min, r.max,
        f.total, f.min, f.max,
        mine.used, mine.used_free,
@@ -27,7 +28,7 @@ SELECT r.id, r.environment_id, e.slug, r.slug, r.kind, r.sharing, r.total, r.min
        CASE r.kind
             WHEN 'cpu' THEN
                 (SELECT count(*) FROM environments_core c
-                  WHERE c.environment_id = e.id AND c.host_id = h.id AND NOT EXISTS
+                  WHERE {MAY_CLAIM} AND c.host_id = h.id AND NOT EXISTS
                         (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL))
             WHEN 'device' THEN
                 (SELECT count(*) FROM environments_resourcedevice o JOIN environments_device d ON d.id = o.device_id
@@ -45,7 +46,7 @@ SELECT r.id, r.environment_id, e.slug, r.slug, r.kind, r.sharing, r.total, r.min
        SELECT COALESCE(sum(amount), 0)::bigint AS used,
               COALESCE(sum(amount) FILTER (WHERE tier = 'free'), 0)::bigint AS used_free
          FROM environments_reservedamount WHERE resource_id = r.id AND released_at IS NULL) mine ON true
- WHERE r.environment_id {choice}
+ WHERE r.environment_id {{choice}}
  ORDER BY r.environment_id, r.id
 """
 

@@ -104,6 +104,7 @@ def is_kept_from(job: Job, now: datetime) -> bool:
         passed_over_since__lte=passed,
         cancel_requested_at__isnull=True,
         environment__engine__host=host_id,
+        environment__benchmark=False,  # has a rule of its own, jobs/measuring.py
         environment__engine__state=EngineState.ACTIVE,
     )
     keys = list(overdue.exclude(pk=job.pk).values_list("pk", flat=True)[:MOST])

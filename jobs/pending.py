@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from compute_site.core.db import database_now
+from environments.alone import in_the_way
 from environments.models import Engine, EngineState, Environment, EnvironmentState, ResourceKind
 from environments.slots import out_of_reach
 from environments.use import ResourceUse, free_amounts, job_places
 from jobs.estimate import Estimates
 from jobs.line import place_in_line, running_jobs
+from jobs.measuring import before_a_benchmark
 from jobs.models import Job, JobStatus
 from jobs.overdue import healthy_devices, is_kept_from, most
 
@@ -33,6 +35,7 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
         return next(place_reasons(job.environment, now))
     reasons = [*place_reasons(job.environment, now), *_caps(job), *_shortages(job)]
     reasons += filter(None, [out_of_reach(job.environment, job.terms["resources"])])
+    reasons += filter(None, [in_the_way(job.environment), before_a_benchmark(job.environment)])
     place = place_in_line(job, now)
     if not reasons and is_kept_from(job, now):
         reasons.append("what it needs is kept for a job that waited longer")

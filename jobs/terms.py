@@ -9,7 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import NotAdmitted
-from environments.access import may_use
+from environments.access import closed, may_use
 from environments.models import EngineKind, EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import read_offer
@@ -35,8 +35,7 @@ def agree(
     """
     _check_open(environment)
     if restricted and not may_use(environment, spec.tier, user):
-        text = f"The {spec.tier} tier of this environment is not open to you."
-        raise NotAdmitted(text, field="environment", code="no_access")
+        raise NotAdmitted(closed(environment, spec.tier), field="environment", code="no_access")
     if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
         text = "Remote workers run no functions yet; name another environment, or send a command."
         raise NotAdmitted(text, field="function", code="fleet_no_functions")

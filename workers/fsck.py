@@ -51,6 +51,20 @@ ROW_CHECKS = {
         SELECT r.slug, e.slug, sum(x.amount), r.total FROM environments_reservedamount x
           JOIN environments_resource r ON r.id = x.resource_id JOIN environments_environment e ON e.id = r.environment_id
          WHERE x.released_at IS NULL GROUP BY r.id, e.id HAVING sum(x.amount) > r.total""",
+    "reservation of {} is of a benchmark, which runs alone, and {} began beside it": """
+        SELECT r.holder, x.holder FROM environments_reservation r
+          JOIN environments_environment e ON e.id = r.environment_id AND e.benchmark
+          JOIN environments_reservation x ON x.host_id = r.host_id AND x.id <> r.id
+         WHERE r.exited_at IS NULL AND r.released_at IS NULL AND x.released_at IS NULL""",
+    "core {} of host {} belongs to benchmark environment {}, which owns none": """
+        SELECT c.index, h.name, e.slug FROM environments_core c JOIN environments_host h ON h.id = c.host_id
+          JOIN environments_environment e ON e.id = c.environment_id WHERE e.benchmark""",
+    "attempt {} holds core {} of environment {}": """
+        SELECT r.holder, c.index, o.slug FROM environments_reservedcore x
+          JOIN environments_reservation r ON r.id = x.reservation_id JOIN environments_core c ON c.id = x.core_id
+          JOIN environments_environment e ON e.id = r.environment_id AND NOT e.benchmark
+          JOIN environments_environment o ON o.id = c.environment_id AND o.id <> e.id
+         WHERE x.released_at IS NULL""",
     "hold of job {} is open although the job is {}": """
         SELECT j.public_id, j.status FROM billing_hold h JOIN jobs_job j ON j.id = h.job_id
          WHERE h.status = 'open' AND j.finished_at IS NOT NULL""",

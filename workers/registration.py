@@ -1,5 +1,6 @@
 """Registering an engine: ask it who it is, try what it can do, and write host, cores and engine into rows."""
 
+import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -9,12 +10,15 @@ from django.core.exceptions import ValidationError
 from compute_site.core.errors import SiteError
 from compute_site.core.models import save_clean
 from environments import nvml
+from environments.benchmark import keep_host_in_step
 from environments.detection import record_engine, record_host
 from environments.devices import record_devices
 from environments.models import Engine, Host
 from workers.engines import WrongEngine, client_for, disconnect
 from workers.sandbox.docker import EngineClient, EngineFacts
 from workers.sandbox.probe import Probe, probe
+
+log = logging.getLogger(__name__)
 
 
 class NotUsable(SiteError):
@@ -52,11 +56,36 @@ def detect(engine: Engine, nvml_library: Any = None) -> list[str]:
             "Register it under a new name; if the old one is gone for ever, declare its host gone."
         )
     found = _probe(client, facts)
-    warnings = record_host(engine.host, facts) + detect_devices(engine, nvml_library)
+    warnings = _record(engine, engine.host, facts, nvml_library)
     details = {**asdict(facts), **asdict(found)}
     record_engine(engine, facts, found, details)
     disconnect(engine)
     return [*warnings, *found.notes]
+
+
+def look_again(engine: Engine, facts: EngineFacts, nvml_library: Any = None) -> None:
+    """What a worker does when it starts: write what the host has now, devices whose driver came late too.
+
+    `facts` are those of the engine's connection. Nothing is tried out. What fails is a line in the log that says what to
+    do: the host stays as it was, and the worker starts all the same.
+    """
+    assert engine.host is not None
+    try:
+        warnings = _record(engine, engine.host, facts, nvml_library)
+    except ValidationError as error:
+        log.error("host %s was not detected again: %s", engine.host, " ".join(error.messages))
+        return
+    for warning in warnings:
+        log.warning("%s", warning)
+
+
+def _record(engine: Engine, host: Host, facts: EngineFacts, nvml_library: Any) -> list[str]:
+    """Sizes, devices, and whoever measures the host; returns warnings."""
+    warnings = record_host(host, facts) + detect_devices(engine, nvml_library)
+    try:
+        return [*warnings, *keep_host_in_step(host)]
+    except ValidationError as error:
+        return [*warnings, f"the benchmark of {host} is as before: {' '.join(error.messages)}"]
 
 
 def detect_devices(engine: Engine, nvml_library: Any = None) -> list[str]:

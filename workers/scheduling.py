@@ -14,6 +14,7 @@ from compute_site.core.models import new_public_id
 from environments import reservations
 from environments.models import Engine, EngineState, Environment
 from environments.slots import out_of_reach
+from jobs.measuring import DUE, due_values
 from jobs.models import Attempt, Job, JobStatus
 from jobs.overdue import Kept
 from jobs.transitions import move_job
@@ -25,8 +26,9 @@ from workers.turns import Turn, first_beyond, first_of_others, turns
 
 PREPARE_SECONDS = 300.0
 
-# Why a job waits that nobody can pass: others of its queue wait for the same, or its own account is at its cap.
-NOT_PASSED = ("jobs", "account")
+# Why a job waits that nobody can pass: others of its queue wait for the same, its account is at its cap, or its host is
+# measured.
+NOT_PASSED = ("jobs", "account", "host")
 
 LOCKED_SQL = """
     SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
@@ -35,8 +37,9 @@ LOCKED_SQL = """
 ACCOUNT_SQL = """
     SELECT count(*) FROM jobs_job WHERE account_id = %s AND status IN ('preparing', 'running', 'collecting')
 """
-MAY_START_SQL = """
-    SELECT g.state, w.status FROM environments_engine g, workers_worker w WHERE w.id = %s AND g.id = %s
+MAY_START_SQL = f"""
+    SELECT g.state, w.status, {DUE} FROM environments_engine g, workers_worker w
+     WHERE w.id = %(worker)s AND g.id = %(engine)s
 """
 
 
@@ -60,20 +63,26 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
     with transaction.atomic():
         assert engine.host_id is not None
         host = reservations.lock_host(engine.host_id)
-        if host.declared_gone_at or not _may_start(engine, worker):
+        may_start, benchmark_due = _may_start(engine, worker)
+        if host.declared_gone_at or not may_start:
             return None
         found = turns(engine, worker.slots)
-        kept = Kept(found.overdue, slots=worker.slots, beyond=found.beyond)
-        taken = _first_that_fits(engine, worker, found.jobs, kept)
-        if taken is None and (others := first_of_others(engine, worker.slots, found.jobs)):
+        jobs, overdue = found.jobs, found.overdue
+        if benchmark_due:  # nothing else starts before it, and what is kept for others waits as well
+            jobs, overdue = [turn for turn in jobs if turn.benchmark], []
+        kept = Kept(overdue, slots=worker.slots, beyond=found.beyond)
+        taken = _first_that_fits(engine, worker, jobs, kept)
+        if taken is None and not benchmark_due and (others := first_of_others(engine, worker.slots, jobs)):
             taken = _first_that_fits(engine, worker, others, kept)
     checkpoint("take.after")
     return taken
 
 
-def _may_start(engine: Engine, worker: Worker) -> bool:
-    """Engine active and this worker online: read after the host's lock."""
-    return first_row(MAY_START_SQL, [worker.pk, engine.pk]) == (EngineState.ACTIVE, WorkerStatus.ONLINE)
+def _may_start(engine: Engine, worker: Worker) -> tuple[bool, bool]:
+    """Engine active and this worker online; and whether only a benchmark may start. Read after the host's lock."""
+    row = first_row(MAY_START_SQL, {"worker": worker.pk, "engine": engine.pk, **due_values()})
+    assert row is not None
+    return row[:2] == (EngineState.ACTIVE, WorkerStatus.ONLINE), row[2]
 
 
 def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept: Kept) -> Taken | None:

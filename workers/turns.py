@@ -32,7 +32,7 @@ MAY_GO = """q.status = 'queued' AND q.cancel_requested_at IS NULL
 NEAR_CAP = """COALESCE(running.jobs, 0) >= %(cap)s - 64 * (
                  SELECT count(*) FROM environments_engine o WHERE o.host_id <> %(host)s AND o.state = 'active')"""
 # `overdue`: jobs of the whole host that were passed over for so long that their resources are kept for them; those of
-# an engine that starts nothing keep nothing. An environment without a free core can start nothing, so its queue is
+# an engine that starts nothing keep nothing, and a benchmark has a rule of its own (jobs/measuring.py). An environment without a free core can start nothing, so its queue is
 # not even read.
 TURNS_SQL = f"""
     WITH {{reach}}{RUNNING},
@@ -42,10 +42,10 @@ TURNS_SQL = f"""
           JOIN environments_environment e ON e.id = q.environment_id
           JOIN environments_engine g ON g.id = e.engine_id
          WHERE q.passed_over_since <= clock_timestamp() - make_interval(secs => %(bypass)s) AND {MAY_GO}
-           AND e.state <> %(retired)s AND g.host_id = %(host)s AND g.state = 'active'
+           AND e.state <> %(retired)s AND NOT e.benchmark AND g.host_id = %(host)s AND g.state = 'active'
            AND (g.id = %(engine)s OR g.worker_seen_at > clock_timestamp() - make_interval(secs => %(alive)s))
          ORDER BY (q.tier = 'free'), q.passed_over_since, q.id LIMIT 256)
-    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, (SELECT array_agg(id) FROM overdue),
+    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, e.benchmark, (SELECT array_agg(id) FROM overdue),
            (SELECT array_agg(id) FROM overdue WHERE NOT reachable)
       FROM environments_environment e
      CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
@@ -55,10 +55,10 @@ TURNS_SQL = f"""
          ORDER BY q.id LIMIT %(limit)s) j
       LEFT JOIN running ON running.account_id = j.account_id
      WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
-       AND EXISTS (
+       AND (e.benchmark OR EXISTS (
            SELECT FROM environments_core c
             WHERE c.environment_id = e.id AND {{among}}
-              AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL))
+              AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL)))
      ORDER BY (t.tier = 'free'), j.id
 """
 OTHERS_SQL = f"""
@@ -102,6 +102,7 @@ class Turn:
     environment_id: int
     tier: str
     near_cap: bool
+    benchmark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

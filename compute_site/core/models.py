@@ -1,7 +1,7 @@
 """Base models: public ids beside bigint keys."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import TypeVar
 
@@ -62,6 +62,15 @@ class EditedModel(StrictNumbers, PublicModel):
 
     class Meta:
         abstract = True
+
+
+def save_changed(instance: Model, fields: Mapping[str, object]) -> Model:
+    """The row with these fields, saved if it is new or anything differs. Raises ValidationError with its fields."""
+    if instance.pk is not None and all(getattr(instance, name) == value for name, value in fields.items()):
+        return instance
+    for name, value in fields.items():
+        setattr(instance, name, value)
+    return save_clean(instance)
 
 
 def save_clean(instance: Model) -> Model:

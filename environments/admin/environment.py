@@ -88,15 +88,15 @@ class EnvironmentAdmin(EditedAdmin):
 
     form = EnvironmentForm
     inlines = (ResourceInline, ConstraintInline, FreeTierInline, PriceListInline, AccessRuleInline)
-    list_display = ("slug", "engine", "standing", "use", "prices")
+    list_display = ("slug", "engine", "standing", "purpose", "use", "prices")
     list_filter = ("state", "engine")
     list_select_related = ("engine", "free_tier")
     search_fields = ("slug", "description")
-    readonly_fields = ("state", "core_picture", "device_picture")
+    readonly_fields = ("state", "purpose", "core_picture", "device_picture")
     actions_list = ("import_configuration", "export_configuration")
     actions_detail = ("drain", "resume", "retire")
     fieldsets = (
-        (None, {"fields": ("engine", "slug", "state", "description", "labels", "seen_version")}),
+        (None, {"fields": ("engine", "slug", "state", "purpose", "description", "labels", "seen_version")}),
         ("Cores and devices", {"fields": ("cores", "core_picture", "device_picture")}),
         (
             "Limits",
@@ -113,6 +113,11 @@ class EnvironmentAdmin(EditedAdmin):
     def standing(self, environment: Environment) -> str:
         """active, draining or retired."""
         return environment.state
+
+    @display(description="purpose", label={"offer": "default", "measures its host": "warning"})
+    def purpose(self, environment: Environment) -> str:
+        """Whether it is an offer at all."""
+        return "measures its host" if environment.benchmark else "offer"
 
     @admin.display(description="in use")
     def use(self, environment: Environment) -> SafeString | str:
@@ -166,9 +171,13 @@ class EnvironmentAdmin(EditedAdmin):
             options["initial"] = NEW_RESOURCES
         return options
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """One that measures its host follows the engine's switch and the settings, so its page is to be read only."""
+        return not getattr(obj, "benchmark", False) and super().has_change_permission(request, obj)
+
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Once a job ran there, an environment is retired instead."""
-        if obj is None or obj.reservations.exists():
+        if obj is None or obj.benchmark or obj.reservations.exists():
             return False
         return super().has_delete_permission(request, obj)
 

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -16,6 +16,7 @@ from compute_site.core.showing import mib, pairs, when
 from environments import editing
 from environments.admin.import_page import export_file
 from environments.admin.pictures import cores_picture, devices_picture, legend
+from environments.benchmark import keep_host_in_step, keep_in_step
 from environments.detection import record_cores
 from environments.models import Device, DeviceHealth, Engine, EngineKind, EngineState, Host
 from environments.permissions import may_export, may_import
@@ -79,6 +80,7 @@ class HostAdmin(EditedAdmin):
         super().save_model(request, obj, form, change)
         record_cores(obj, obj.cpu_count)
         check_host(obj, kept)
+        warn(request, keep_host_in_step(obj))
 
     @action(
         description="Declare gone",
@@ -132,6 +134,17 @@ class DeviceAdmin(EditedAdmin):
         """An edit of a device must not race with a reservation."""
         lock_host(obj.host_id)
 
+    def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
+        """Saves; who measures the host gets the device too."""
+        super().save_model(request, obj, form, change)
+        warn(request, keep_host_in_step(obj.host))
+
+
+def warn(request: HttpRequest, texts: list[str]) -> None:
+    """Shows what an operator should know after saving."""
+    for text in texts:
+        messages.warning(request, text)
+
 
 @admin.register(Engine)
 class EngineAdmin(EditedAdmin):
@@ -159,6 +172,7 @@ class EngineAdmin(EditedAdmin):
                 "description": "Kept for imports and exports. Nothing acts on them yet: no image is removed.",
             },
         ),
+        ("Measuring", {"fields": ("enable_benchmark",)}),
         ("What was found", {"fields": readonly_fields[1:]}),
     )
     actions_list = ("import_configuration",)
@@ -178,6 +192,11 @@ class EngineAdmin(EditedAdmin):
         """An edit of an engine must not race with a reservation."""
         if obj.host_id is not None:
             lock_host(obj.host_id)
+
+    def save_model(self, request: HttpRequest, obj: Engine, form: Any, change: bool) -> None:
+        """Saves, and makes or retires the benchmark environment as the switch says."""
+        super().save_model(request, obj, form, change)
+        warn(request, keep_in_step(obj))
 
     def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Who sees the button."""

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef
 
 from compute_site.core.db import constraint_name, lock, lock_one
+from environments.benchmark import keep_in_step
 from environments.editing import activate_engine, place_cores, retire
 from environments.importing.amounts import decide
 from environments.importing.cores import Asking, HostCores, share_cores
@@ -126,6 +127,9 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
         plan.changes += _others(engine, entry, choice.replace)
     for key, host in hosts.items():
         _import_to_host(host, [row for row in rows if row.engine.host_id == key], note)
+    for engine, entry, _ in engines:
+        with errors_in_file(entry):
+            plan.notes += [Note(f"{entry.path}.enableBenchmark", text) for text in keep_in_step(engine)]
     plan.changes += [_compared(row) for row in rows]
     for engine, entry, _ in engines:
         if choice.activate and engine.state == EngineState.DISABLED:
@@ -185,7 +189,8 @@ def _rows(engine: Engine, entry: WantedEngine) -> list[_Row]:
 def _others(engine: Engine, entry: WantedEngine, replace: bool) -> list[Change]:
     """Environments that the file does not have: retired when it replaces, else left alone."""
     changes = []
-    others = Environment.objects.filter(engine=engine).exclude(state=EnvironmentState.RETIRED)
+    others = Environment.objects.filter(engine=engine, benchmark=False)
+    others = others.exclude(state=EnvironmentState.RETIRED)
     for other in others.exclude(slug__in=[wanted.slug for wanted in entry.environments]).order_by("slug"):
         if replace:
             try:

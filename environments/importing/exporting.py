@@ -40,13 +40,15 @@ def docker_engines() -> QuerySet[Engine]:
 
 
 def export_engine(engine: Engine) -> dict[str, Any]:
-    """The engine with all its environments but the retired."""
-    rows = engine.environments.exclude(state=EnvironmentState.RETIRED).select_related("engine__host")
+    """The engine with all its environments but the retired; the benchmark's is told by its switch alone."""
+    rows = engine.environments.exclude(state=EnvironmentState.RETIRED).filter(benchmark=False)
+    rows = rows.select_related("engine__host")
     return {
         **_endpoint(engine),
         "imageRetentionDays": engine.image_retention_days,
         "imageCleanupInterval": engine.image_cleanup_interval,
         "paymentClaimInterval": engine.payment_claim_interval,
+        "enableBenchmark": engine.enable_benchmark,
         "environments": [export_environment(row) for row in rows.order_by("slug")],
     }
 
@@ -158,12 +160,15 @@ def _access(environment: Environment, tier: Tier) -> dict[str, Any]:
     for rule in environment.access_rules.filter(tier=tier).order_by("kind", "value"):
         rules[rule.kind].append(rule.value)
     lists: dict[str, list[str]] = defaultdict(list)
-    for value in rules.get(AccessKind.ACCESS_LIST, []):
-        chain, _, contract = value.partition(":")
-        lists[chain].append(contract)
+    named = rules.get(AccessKind.ACCESS_LIST, [])
+    for value in named:
+        chain, colon, contract = value.partition(":")
+        if colon:
+            lists[chain].append(contract)
     found = {
         "addresses": rules.get(AccessKind.ADDRESS),
         "accessLists": [dict(lists)] if lists else None,
+        "lists": [value for value in named if ":" not in value],
         "users": rules.get(AccessKind.USER),
         "groups": rules.get(AccessKind.GROUP),
     }

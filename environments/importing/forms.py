@@ -23,7 +23,6 @@ UPKEEP = {
 NOT_KEPT = {
     "scanImages": "images are not scanned yet.",
     "scanImageDBUpdateInterval": "images are not scanned yet.",
-    "enableBenchmark": "there is no benchmark environment yet.",
     "clusterMode": "an engine stands for itself here.",
 }
 NO_NETWORK = "jobs get no network here yet."
@@ -60,11 +59,14 @@ def _engine(entry: Reading, tokens: Mapping[str, str]) -> WantedEngine:
     upkeep = {key: entry.whole(key) for key in UPKEEP}
     for key, why in NOT_KEPT.items():
         entry.drop(key, why)
+    fields = {UPKEEP[key]: value for key, value in upkeep.items() if value is not None}
+    if "enableBenchmark" in entry:
+        fields["enable_benchmark"] = entry.flag("enableBenchmark")
     return WantedEngine(
         path=entry.path,
         endpoint=endpoint,
         tls=tls,
-        fields={UPKEEP[key]: value for key, value in upkeep.items() if value is not None},
+        fields=fields,
         environments=_environments(entry, tokens),
     )
 

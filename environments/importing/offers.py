@@ -122,7 +122,7 @@ def _part(row: Reading, resource: WantedResource) -> WantedPart:
 
 
 def read_access(holder: Reading) -> list[Rule]:
-    """Rules of one tier; none = open to all. Wallets and lists close it, though nobody can prove one here yet."""
+    """Rules of one tier; none = open to all. Whose a wallet is and who is on a list stands in the admin."""
     access = holder.object("access")
     if access is None:
         return []
@@ -140,10 +140,16 @@ def read_access(holder: Reading) -> list[Rule]:
                 mapping.report.refuse(mapping.at(chain), f"Found {shown(chain)}; a chain id is a number.")
             for _, contract in mapping.texts(chain):
                 rules.add((AccessKind.ACCESS_LIST.value, f"{chain}:{contract.lower()}"))
+    for path, name in access.texts("lists"):
+        if ":" in name:
+            access.report.refuse(
+                path, f"Found {shown(name)}; a contract belongs into accessLists, below its chain."
+            )
+        rules.add((AccessKind.ACCESS_LIST.value, name.lower()))
     if rules and all(kind in (AccessKind.ADDRESS, AccessKind.ACCESS_LIST) for kind, _ in rules):
         access.report.note(
             access.path,
-            "closed to everybody for now: nobody can prove a wallet to this site yet; add users or groups.",
+            "open only to users whose wallet, or whose place on the list, an operator has written in the admin.",
         )
     return sorted(rules)
 

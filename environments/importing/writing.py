@@ -7,7 +7,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import ProtectedError
 
-from compute_site.core.models import save_clean
+from compute_site.core.models import save_changed, save_clean
 from environments.importing.amounts import Amounts, Decided
 from environments.importing.constraints import drop_constraints, write_constraints
 from environments.importing.wanted import Rule, WantedDevice, WantedEnvironment, WantedPrices
@@ -38,9 +38,16 @@ def write_environment(
     environment = (
         Environment.objects.filter(engine=engine, slug=wanted.slug).select_related("engine__host").first()
     )
-    if environment is not None and environment.state == EnvironmentState.RETIRED:
+    if (
+        environment is not None
+        and environment.state == EnvironmentState.RETIRED
+        and not environment.benchmark
+    ):
         raise ValidationError({"slug": f"{environment} is retired for good; give the new one another id."})
-    environment = _written(environment or Environment(engine=engine, slug=wanted.slug), wanted.fields)
+    if environment is not None and environment.benchmark:
+        text = f"{environment} measures the host and is kept by enableBenchmark; give this one another id."
+        raise ValidationError({"slug": text})
+    environment = save_changed(environment or Environment(engine=engine, slug=wanted.slug), wanted.fields)
     drop_constraints(environment, wanted)
     resources = _write_resources(environment, decided)
     write_constraints(environment, resources, wanted)
@@ -73,15 +80,6 @@ def write_device(engine: Engine, wanted: WantedDevice) -> Device:
     return device
 
 
-def _written(row: Any, fields: Mapping[str, Any]) -> Any:
-    """The row with these fields, saved if it is new or anything differs. Raises ValidationError with its fields."""
-    if row.pk is not None and all(getattr(row, name) == value for name, value in fields.items()):
-        return row
-    for name, value in fields.items():
-        setattr(row, name, value)
-    return save_clean(row)
-
-
 def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -> dict[str, Resource]:
     there = {row.slug: row for row in Resource.objects.filter(environment=environment)}
     by_kind = {row.kind: row for row in there.values() if row.kind in PHYSICAL}
@@ -96,7 +94,7 @@ def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -
         with errors_at(f"resources.{slug}"):
             row = chosen[slug] or Resource(environment=environment)
             named = {"slug": slug, "kind": one.wanted.kind, "sharing": one.wanted.sharing}
-            found[slug] = _written(row, {**named, **_fields(one.amounts)})
+            found[slug] = save_changed(row, {**named, **_fields(one.amounts)})
             with errors_at("devices"):
                 _write_devices(found[slug], one.wanted.devices)
     return found
@@ -111,7 +109,7 @@ def _drop_resource(row: Resource) -> None:
         row.delete()
     except ProtectedError:
         with errors_at(f"resources.{row.slug}"):
-            _written(row, {"total": 0, "min": 0, "max": 0})
+            save_changed(row, {"total": 0, "min": 0, "max": 0})
 
 
 def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:
@@ -140,7 +138,7 @@ def _write_free_tier(
             tier.delete()
         return
     with errors_at("free_tier"):
-        tier = _written(tier or FreeTier(environment=environment), wanted.free_tier.fields)
+        tier = save_changed(tier or FreeTier(environment=environment), wanted.free_tier.fields)
         parts = {slug: one.free for slug, one in decided.items() if one.free is not None}
         there = FreeResource.objects.filter(free_tier=tier)
         there.exclude(resource__slug__in=parts).delete()
@@ -149,7 +147,7 @@ def _write_free_tier(
                 row = there.filter(resource=resources[slug]).first()
                 row = row or FreeResource(free_tier=tier, resource=resources[slug])
                 row.resource = resources[slug]
-                _written(row, _fields(amounts))
+                save_changed(row, _fields(amounts))
 
 
 def _write_prices(
@@ -170,7 +168,7 @@ def _write_list(row: PriceList, resources: Mapping[str, Resource], prices: Mappi
     there.exclude(resource__slug__in=prices).delete()
     for slug, price in prices.items():
         known = there.filter(resource=resources[slug]).first()
-        _written(known or Price(price_list=row, resource=resources[slug]), {"per_minute": price})
+        save_changed(known or Price(price_list=row, resource=resources[slug]), {"per_minute": price})
 
 
 def _write_access(environment: Environment, wanted: Mapping[str, Sequence[Rule]]) -> None:

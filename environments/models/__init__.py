@@ -1,6 +1,6 @@
 """What may run on which share of which machine."""
 
-from environments.models.access import AccessKind, AccessRule
+from environments.models.access import AccessKind, AccessList, AccessListEntry, AccessRule, WalletAddress
 from environments.models.constraint import Constraint, constraint_path
 from environments.models.engine import Engine, EngineKind, EngineState
 from environments.models.environment import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Environment, EnvironmentState
@@ -22,6 +22,8 @@ __all__ = [
     "MAX_LABELS",
     "MAX_LABEL_BYTES",
     "AccessKind",
+    "AccessList",
+    "AccessListEntry",
     "AccessRule",
     "Constraint",
     "Core",
@@ -49,5 +51,6 @@ __all__ = [
     "SlotSet",
     "Slots",
     "Tier",
+    "WalletAddress",
     "constraint_path",
 ]

@@ -1,11 +1,20 @@
-"""Who may use an environment."""
+"""Who may use an environment, and how the site knows whose wallet is whose."""
 
+import re
+
+from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
 
 from compute_site.core.db import in_list
 from environments.models.environment import Environment
 from environments.models.reservation import Tier
+
+CHAIN = RegexValidator(r"^[0-9]{1,20}\Z", "A chain id is a number.")
+LIST_NAME = re.compile(r"(?:[0-9]{1,20}:[^\s:]+|[^\s:]+)\Z")
 
 
 class AccessKind(models.TextChoices):
@@ -26,8 +35,8 @@ class AccessRule(models.Model):
     kind = models.CharField(max_length=16, choices=AccessKind, help_text="What the value names.")
     value = models.CharField(
         max_length=255,
-        help_text="A user name, a group name, a wallet address, or chain:contract of an access list. Nobody proves a"
-        " wallet to the site yet, so the last two close the tier without letting anybody in.",
+        help_text="A user name, a group name, a wallet address (those of users are under “Wallet addresses”), or the"
+        " name of an access list, such as chain:contract. What names nobody closes the tier all the same.",
     )
 
     class Meta:
@@ -44,7 +53,7 @@ class AccessRule(models.Model):
             models.CheckConstraint(name="access_rule_tier_known", condition=in_list("tier", Tier.values)),
             models.CheckConstraint(
                 name="access_rule_value_given",
-                condition=~models.Q(value=""),
+                condition=~Q(value=""),
                 violation_error_message="An access rule names somebody.",
             ),
         ]
@@ -53,9 +62,135 @@ class AccessRule(models.Model):
         return f"{self.tier}: {self.kind} {self.value}"
 
     def clean(self) -> None:
-        """Addresses and contracts are kept in lower case: they mean the same. Raises ValidationError with fields."""
+        """Addresses and lists are kept in lower case: they mean the same. Raises ValidationError with fields."""
         self.value = self.value.strip()
         if self.kind in WITHOUT_CASE:
             self.value = self.value.lower()
         if not self.value:
             raise ValidationError({"value": "Enter whom the rule lets in."})
+
+
+class WalletAddress(models.Model):
+    """A wallet that an operator says is this user's; kept in lower case, since addresses are compared without case."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="wallet_addresses",
+        help_text="Whose wallet it is. You vouch for that: the site does not ask the user to prove it.",
+    )
+    chain = models.CharField(
+        max_length=20,
+        blank=True,
+        validators=[CHAIN],
+        help_text="Chain id, when the wallet is the user's there alone; empty = on any chain.",
+    )
+    address = models.CharField(max_length=255, help_text="Capital and small letters mean the same.")
+
+    class Meta:
+        ordering = ["address", "chain"]
+        verbose_name_plural = "wallet addresses"
+        constraints = [
+            models.UniqueConstraint(
+                Lower("address"),
+                "chain",
+                name="wallet_address_once_per_chain",
+                violation_error_message="This wallet address stands here already.",
+            ),
+            models.CheckConstraint(
+                name="wallet_address_lower_case",
+                condition=~Q(address="") & Q(address=Lower("address")),
+                violation_error_message="A wallet address is kept in lower case.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.chain or 'any chain'} {self.address}"
+
+    def clean(self) -> None:
+        """In lower case; it is of one user only, wherever its chains meet. Raises ValidationError with fields."""
+        self.address = self.address.strip().lower()
+        if not self.address:
+            raise ValidationError({"address": "Enter the wallet's address."})
+        others = WalletAddress.objects.filter(address=self.address).exclude(user=self.user_id)
+        if self.chain:
+            others = others.filter(chain__in=("", self.chain))
+        if others.exists():
+            raise ValidationError({"address": "This wallet is written for another user; take it out there."})
+
+
+class AccessList(models.Model):
+    """A list that access rules name: either of this site, or the chain:contract of a list as configurations name it."""
+
+    name = models.CharField(
+        max_length=255,
+        unique=True,
+        help_text="chain:contract as access rules name it, or a name of your own without spaces and colons. What the"
+        " contract says is not read: the entries below count.",
+    )
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                name="access_list_lower_case",
+                condition=~Q(name="") & Q(name=Lower("name")),
+                violation_error_message="The name of an access list is kept in lower case.",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        """In lower case. Raises ValidationError for what is no name."""
+        self.name = self.name.strip().lower()
+        if not LIST_NAME.match(self.name):
+            raise ValidationError(
+                {"name": f"Found “{self.name}”; write chain:contract, or a name of your own."}
+            )
+
+
+class AccessListEntry(models.Model):
+    """One wallet or one user on a list. A wallet counts when it is one of the user's wallet addresses."""
+
+    access_list = models.ForeignKey(AccessList, on_delete=models.CASCADE, related_name="entries")
+    address = models.CharField(max_length=255, blank=True, help_text="A wallet address, or choose a user.")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="A user, in place of an address.",
+    )
+
+    class Meta:
+        ordering = ["pk"]
+        verbose_name = "entry"
+        verbose_name_plural = "entries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["access_list", "address", "user"],
+                name="access_list_entry_once",
+                nulls_distinct=False,
+                violation_error_message="This stands on the list already.",
+            ),
+            models.CheckConstraint(
+                name="access_list_entry_address_or_user",
+                condition=Q(address="", user__isnull=False) | (~Q(address="") & Q(user__isnull=True)),
+                violation_error_message="Enter a wallet address or choose a user; one of them.",
+            ),
+            models.CheckConstraint(
+                name="access_list_entry_lower_case",
+                condition=Q(address=Lower("address")),
+                violation_error_message="A wallet address is kept in lower case.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.address or str(self.user)
+
+    def clean(self) -> None:
+        """Addresses in lower case."""
+        self.address = self.address.strip().lower()

@@ -70,6 +70,11 @@ class Engine(EditedModel):
     payment_claim_interval = models.PositiveIntegerField(
         default=3_600, help_text="Seconds between payment claims (at least 60)."
     )
+    enable_benchmark = models.BooleanField(
+        default=False,
+        help_text="Opens the whole host to those who measure it (BENCHMARK_… settings), one job at a time and alone."
+        " A measuring tool, not an offer.",
+    )
     docker_id = models.CharField(
         max_length=128,
         blank=True,
@@ -146,6 +151,8 @@ class Engine(EditedModel):
                 errors[field] = f"Found {value}; enter at least {least}."
         if self.kind == EngineKind.DOCKER and self.host_id is None:
             errors["host"] = "A Docker engine stands on a host; choose one."
+        if self.kind == EngineKind.FLEET and self.enable_benchmark:
+            errors["enable_benchmark"] = "A fleet engine has no host to measure; leave it off."
         if self.kind == EngineKind.FLEET and self.host_id is not None:
             errors["host"] = "A fleet engine has no host; leave it empty."
         if self.state == EngineState.ACTIVE and not self._has_environment():

@@ -107,9 +107,21 @@ class Environment(EditedModel):
         default=False, help_text="Whether jobs may reach the network; not available yet."
     )
 
+    benchmark = models.BooleanField(
+        default=False,
+        editable=False,
+        help_text="Measures its host, see environments/benchmark.py; kept by the engine's switch, not by hand.",
+    )
+
     class Meta:
         ordering = ["engine", "slug"]
         constraints = [
+            models.UniqueConstraint(
+                fields=["engine"],
+                condition=Q(benchmark=True),
+                name="environment_one_benchmark_per_engine",
+                violation_error_message="This engine already has a benchmark environment.",
+            ),
             models.UniqueConstraint(
                 fields=["engine", "slug"],
                 name="environment_slug_once_per_engine",

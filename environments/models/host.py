@@ -39,6 +39,10 @@ class Host(EditedModel):
     detected_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When it was last detected."
     )
+    # What detection found last: another size than that was entered by hand.
+    detected_cpu_count = models.PositiveIntegerField(null=True, editable=False)
+    detected_memory_mib = models.PositiveBigIntegerField(null=True, editable=False)
+    detected_disk_mib = models.PositiveBigIntegerField(null=True, editable=False)
     declared_gone_at = models.DateTimeField(
         null=True,
         blank=True,

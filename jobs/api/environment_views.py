@@ -1,6 +1,6 @@
 """What the site offers."""
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.generics import get_object_or_404
@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from environments.access import Person
 from jobs.api.offers import Offer, offered_environments, offers
 
 
@@ -17,7 +18,7 @@ class EnvironmentList(APIView):
     @extend_schema(operation_id="environments_list", responses=Offer(many=True))
     def get(self, request: Request) -> Response:
         """Environments with their resources, free now, prices, limits and queue."""
-        return Response(Offer(offers(offered_environments()), many=True).data)
+        return Response(Offer(offers(offered_environments(cast(Person, request.user))), many=True).data)
 
 
 class EnvironmentOne(APIView):
@@ -26,5 +27,5 @@ class EnvironmentOne(APIView):
     @extend_schema(operation_id="environments_retrieve", responses=Offer)
     def get(self, request: Request, public_id: Any) -> Response:
         """One environment with its resources, free now, prices, limits and queue."""
-        environment = get_object_or_404(offered_environments(), public_id=public_id)
+        environment = get_object_or_404(offered_environments(cast(Person, request.user)), public_id=public_id)
         return Response(Offer(offers([environment])[0]).data)

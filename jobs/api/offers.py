@@ -7,7 +7,7 @@ from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
 from compute_site.core.db import database_now
-from environments.access import offered
+from environments.access import Person, offered
 from environments.models import Constraint, Environment, EnvironmentState, FreeTier, ResourceKind, Tier
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
@@ -82,6 +82,9 @@ class Offer(Limits):
     architecture = serializers.CharField()
     operating_system = serializers.CharField()
     network = serializers.BooleanField()
+    benchmark = serializers.BooleanField(
+        help_text="Measures its machine and is no offer; a job of it runs there alone."
+    )
     max_queue_wait = serializers.IntegerField(allow_null=True)
     resources = serializers.DictField(child=Offered())
     constraints = ConstraintOffer(many=True)
@@ -90,10 +93,12 @@ class Offer(Limits):
     queued = serializers.IntegerField(help_text="Jobs that wait now.")
 
 
-def offered_environments() -> QuerySet[Environment]:
-    """Environments on offer, with their prices and constraints."""
+def offered_environments(person: Person) -> QuerySet[Environment]:
+    """Environments on offer, with their prices and constraints; and those that `person` may measure hosts with."""
     constraints = Constraint.objects.select_related("resource", "target")
-    return offered().prefetch_related("price_lists__prices__resource", Prefetch("constraints", constraints))
+    return offered(person).prefetch_related(
+        "price_lists__prices__resource", Prefetch("constraints", constraints)
+    )
 
 
 def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
@@ -125,6 +130,7 @@ def _offer(
         "architecture": host.architecture if host else "",
         "operating_system": host.operating_system if host else "",
         "network": environment.enable_network,
+        "benchmark": environment.benchmark,
         "max_queue_wait": environment.max_queue_wait,
         **_limits(environment),
         "estimated_wait": waits[Tier.PAID],

@@ -62,6 +62,32 @@ def test_an_unseen_disk_keeps_the_size_entered_by_hand(host):
     assert host.disk_mib == 102_000
 
 
+def test_what_was_entered_by_hand_stays_while_the_machine_has_it(db):
+    host = Host.objects.create(name="new")
+    record_host(host, Facts())
+    version = host.version
+    assert record_host(host, Facts()) == []
+    assert host.version == version  # no open form is stale for that
+    Host.objects.update(cpu_count=6, memory_mib=40_000)
+    (warning,) = record_host(host, Facts())
+    assert warning.startswith("cpu_count of host new was entered by hand and stays 6; 8 were detected.")
+    assert (host.cpu_count, host.memory_mib, indexes(host)) == (6, 32_000, list(range(6)))
+    assert record_host(host, replace(Facts(), cpu_count=4)) == []
+    assert (
+        record_host(host, replace(Facts(), cpu_count=8)) == []
+    )  # a size that was detected follows the machine
+    assert (host.cpu_count, indexes(host)) == (8, list(range(8)))
+
+
+def test_a_disk_entered_by_hand_for_an_engine_that_shows_none_stays(db):
+    host = Host.objects.create(name="new", disk_mib=50_000)
+    record_host(host, replace(Facts(), disk_mib=None))
+    record_host(host, replace(Facts(), disk_mib=None))
+    assert (host.disk_mib, host.detected_disk_mib) == (50_000, None)
+    assert "disk_mib of host new was entered by hand" in record_host(host, Facts())[0]
+    assert host.disk_mib == 50_000
+
+
 def test_fewer_cores(environment, host):
     record_host(host, replace(Facts(), cpu_count=6))
     assert indexes(host) == list(range(6))
@@ -78,7 +104,7 @@ def test_fewer_cores(environment, host):
 
 
 def test_less_memory_than_is_offered_is_a_warning(environment, host):
-    assert record_host(host, replace(Facts(), memory_mib=5000)) == [
+    assert record_host(host, replace(Facts(), memory_mib=5000, disk_mib=None)) == [
         "main: the total of 8192 MiB of ram is more than the host has without its reserve: 3976 MiB are offered."
     ]
     assert Host.objects.get().memory_mib == 5000

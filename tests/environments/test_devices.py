@@ -94,3 +94,31 @@ def test_a_device_that_was_entered_by_its_index_is_not_handed_out_once_detection
     Device.objects.create(host=host, uuid="0")
     detect(host, FIRST, SECOND)
     assert health("0") == ("unhealthy", True)
+
+
+def test_a_new_card_in_place_of_an_old_one(environment, host):
+    """Same machine, same index: the old one is unhealthy, the new one a device of its own that nobody offers yet."""
+    detect(host, FIRST, SECOND)
+    detect(host, "GPU-new", SECOND)
+    assert health(FIRST) == ("unhealthy", True)
+    new = Device.objects.get(uuid="GPU-new")
+    assert (health("GPU-new"), new.resource_devices.exists()) == (("healthy", False), False)
+    assert free(environment) == 1
+
+
+def test_a_card_that_does_not_answer_is_not_handed_out(environment, host):
+    detect(host, FIRST, SECOND)
+    cards = [{"error": "GPU is lost"}, {"uuid": SECOND, "name": "NVIDIA H200", "memory_mib": 1000}]
+    record_devices(host, detect_devices(DescribedNVML({"driver": "570.1", "devices": cards})))
+    assert health(FIRST) == ("unhealthy", True)
+    assert free(environment) == 1
+
+
+@pytest.mark.parametrize("platform", ["amd", "intel"])
+def test_devices_of_other_makers_are_entered_in_the_admin(host, browser, platform):
+    values = {"host": host.pk, "uuid": f"{platform}-0", "kind": "gpu", "platform": platform, "model": "M"}
+    values |= {"memory_mib": 1000, "health": "healthy"}
+    answer = browser.post("/admin/environments/device/add/", values)
+    assert answer.status_code == 302
+    detect(host)
+    assert health(f"{platform}-0") == ("healthy", False)

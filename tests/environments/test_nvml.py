@@ -41,6 +41,32 @@ def test_none_is_an_answer_and_silence_is_not():
         detect_devices(described(error="Driver Not Loaded"))
 
 
+def test_one_call_that_fails_costs_that_card_alone(caplog):
+    library = described(*CARDS)
+    uuid, memory = library.nvmlDeviceGetUUID, library.nvmlDeviceGetMemoryInfo
+
+    def fail_for(name, call):
+        def answer(handle):
+            if handle["uuid"] == name:
+                raise library.NVMLError("Unknown Error")
+            return call(handle)
+
+        return answer
+
+    library.nvmlDeviceGetUUID = fail_for("GPU-b", uuid)
+    library.nvmlDeviceGetMemoryInfo = fail_for("GPU-a", memory)
+    (found,) = detect_devices(library)
+    assert (found.uuid, found.memory_mib) == ("GPU-a", 0)
+    assert "does not answer: Unknown Error" in caplog.text
+
+
+def test_a_count_that_fails_is_no_answer():
+    library = described(*CARDS)
+    library.nvmlDeviceGetCount = lambda: library.nvmlDeviceGetHandleByIndex(9)
+    with pytest.raises(NVMLUnavailable, match="enter them by hand in the admin"):
+        detect_devices(library)
+
+
 def test_a_device_without_memory_of_its_own():
     assert detect_devices(described({"uuid": "GPU-c", "name": "GB10"}))[0].memory_mib == 0
 

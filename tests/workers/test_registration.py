@@ -1,6 +1,7 @@
 """Where devices are looked for, and what is said when nobody could look."""
 
 import json
+from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.core.management import CommandError, call_command
 
 from environments.described_nvml import DescribedNVML
 from environments.models import Device, Engine, Host
-from workers.registration import detect_devices
+from workers.registration import detect_devices, look_again
 
 pytestmark = pytest.mark.django_db
 CARD = {"uuid": "GPU-a", "name": "NVIDIA H200", "memory_mib": 143_771}
@@ -42,6 +43,32 @@ def test_silence_changes_no_device():
     (warning,) = detect_devices(engine, library(error="Driver Not Loaded"))
     assert "were not looked for" in warning
     assert list(Device.objects.values()) == rows
+
+
+@dataclass(frozen=True)
+class Facts:
+    cpu_count: int = 4
+    memory_mib: int = 8192
+    disk_mib: int | None = 100_000
+    architecture: str = "amd64"
+    os: str = "linux"
+
+
+def test_a_worker_looks_again_when_it_starts(caplog):
+    """The driver comes late: not there at the first start, there at the next."""
+    engine = engine_at("unix:///var/run/docker.sock")
+    look_again(engine, Facts(), library(error="Driver Not Loaded"))
+    assert "enter them by hand in the admin" in caplog.text
+    assert (engine.host.cpu_count, Device.objects.count()) == (4, 0)
+    look_again(engine, Facts(), library())
+    assert Device.objects.get().uuid == "GPU-a"
+
+
+def test_what_cannot_be_detected_at_a_start_is_told_and_changes_nothing(caplog):
+    engine = engine_at("unix:///var/run/docker.sock")
+    look_again(engine, Facts(disk_mib=None), library())
+    assert "Nothing was detected (found 0); enter disk_mib of host h by hand." in caplog.text
+    assert (engine.host.cpu_count, Device.objects.count()) == (0, 0)
 
 
 @pytest.mark.engine

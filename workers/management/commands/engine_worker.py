@@ -14,6 +14,7 @@ from workers import lifecycle
 from workers.bootstep import engine_step
 from workers.celery_worker import run_worker
 from workers.engines import connect
+from workers.registration import look_again
 
 
 class Command(BaseCommand):
@@ -81,7 +82,8 @@ class Command(BaseCommand):
                 f"Engine “{name}” was never probed: run manage.py detect_host --engine {name} first."
             )
         try:
-            connect(engine)
+            link = connect(engine)
         except SiteError as error:
             raise CommandError(f"Engine “{name}” at {engine.endpoint}: {error}") from error
+        look_again(engine, link.facts)
         return engine

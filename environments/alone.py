@@ -1,0 +1,48 @@
+"""The exception that a benchmark environment is: it owns no core and claims any of its host, and its job runs alone.
+
+Everything that reserves, counts or checks asks here. Why it is so: `environments/benchmark.py`.
+"""
+
+from django.conf import settings
+from django.db.models import F, QuerySet
+
+from compute_site.core.db import first_row
+from environments.models import Core, Environment
+
+# In SQL about an environment e on its host h, of a core c: whether a job of e may claim it when it is free.
+MAY_CLAIM = "(c.environment_id = e.id OR e.benchmark AND c.index < h.cpu_count)"
+# Why nothing of e may start on h now, or NULL. `measured`: a benchmark runs. For a benchmark itself `others`, somebody
+# holds anything at all, or `rest`: the last one ended less than `rest` seconds ago.
+IN_THE_WAY = """
+CASE WHEN NOT e.benchmark THEN
+       CASE WHEN EXISTS (SELECT FROM environments_reservation x JOIN environments_environment y ON y.id = x.environment_id
+                          WHERE x.host_id = h.id AND x.released_at IS NULL AND x.exited_at IS NULL AND y.benchmark)
+            THEN 'measured' END
+     WHEN EXISTS (SELECT FROM environments_reservation x WHERE x.host_id = h.id AND x.released_at IS NULL) THEN 'others'
+     WHEN EXISTS (SELECT FROM environments_reservation x JOIN environments_environment y ON y.id = x.environment_id
+                   WHERE x.host_id = h.id AND y.benchmark
+                     AND x.exited_at > clock_timestamp() - make_interval(secs => %(rest)s))
+     THEN 'rest' END"""
+ASK_SQL = f"""
+SELECT {IN_THE_WAY}
+  FROM environments_environment e JOIN environments_engine g ON g.id = e.engine_id
+  JOIN environments_host h ON h.id = g.host_id WHERE e.id = %(environment)s
+"""
+WORDS = {
+    "measured": "a benchmark runs on its host, alone",
+    "others": "a benchmark runs alone, and others hold something of its host",
+    "rest": "its host was measured a short while ago, now others have their turn",
+}
+
+
+def in_the_way(environment: Environment) -> str | None:
+    """Why nothing of the environment may start on its host now for the sake of a benchmark, in words. One statement."""
+    row = first_row(ASK_SQL, {"environment": environment.pk, "rest": settings.MAX_BYPASS_SECONDS})
+    return WORDS.get(row[0]) if row else None
+
+
+def claimable_cores(environment: Environment) -> QuerySet[Core]:
+    """Its own, held or not; a benchmark's are all of its host."""
+    if environment.benchmark:
+        return Core.objects.filter(host=environment.host, index__lt=F("host__cpu_count"))
+    return Core.objects.filter(environment=environment)

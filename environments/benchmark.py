@@ -1,0 +1,176 @@
+"""The benchmark environment: all of a host, for those who measure it. A tool, not an offer; kept in step with its host.
+
+The one exception to the ownership of cores: it has none, and its jobs claim free cores of the host, whoever owns them.
+In return a job of it runs alone: it starts only while nobody holds anything of the host, nobody starts while it runs,
+and the next one starts MAX_BYPASS_SECONDS later at the earliest, so that a line of them keeps nobody else waiting for
+long. That exception stands in `environments/alone.py`, judged under the host's lock.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.text import slugify
+
+from compute_site.core.db import lock_one
+from compute_site.core.models import save_changed, save_clean
+from environments import editing
+from environments.models import (
+    AccessKind,
+    AccessRule,
+    Device,
+    Engine,
+    Environment,
+    EnvironmentState,
+    Host,
+    Price,
+    PriceList,
+    Resource,
+    ResourceDevice,
+    ResourceKind,
+    Sharing,
+    Tier,
+)
+from environments.reservations import lock_host
+from environments.rules import check_environment
+
+SLUG = "benchmark"
+DESCRIPTION = (
+    "Measures this machine; not an offer. A job may have all of it, runs alone, and starts when nobody else holds"
+    " anything of it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What the settings say."""
+
+    rules: frozenset[tuple[str, str]]
+    seconds: int
+    currency: str
+    core_price: Decimal
+
+
+def keep_host_in_step(host: Host) -> list[str]:
+    """The same for every engine of the host whose switch is on; after a change of what the host has."""
+    engines = Engine.objects.filter(host=host, enable_benchmark=True).order_by("pk")
+    return [warning for engine in engines for warning in keep_in_step(engine)]
+
+
+def keep_in_step(engine: Engine) -> list[str]:
+    """Make, change or retire the engine's benchmark environment, as its switch says; all in one transaction.
+
+    Before: any. After: switch on = one that spans the host as it is, open to BENCHMARK_USERS and BENCHMARK_ADDRESSES;
+    off = none, or a retired one. Returns why there is none although the switch is on: settings that are missing. Raises
+    ValidationError when a job of it runs and would lose what it holds.
+    """
+    with transaction.atomic():
+        if engine.host_id is None:
+            return []
+        host = lock_host(engine.host_id)
+        fresh = lock_one(Engine.objects.filter(pk=engine.pk))
+        row = Environment.objects.filter(engine=fresh, benchmark=True).select_related("engine").first()
+        if not fresh.enable_benchmark:
+            if row is not None and row.state != EnvironmentState.RETIRED:
+                _retire(row)
+            return []
+        try:
+            terms = _read_terms()
+        except ValidationError as error:
+            return [f"{fresh}: there is no benchmark environment yet. {text}" for text in error.messages]
+        _write(row or Environment(engine=fresh, slug=SLUG, benchmark=True), host, terms)
+    return []
+
+
+def _retire(environment: Environment) -> None:
+    try:
+        editing.retire(environment)
+    except ValidationError as error:
+        raise ValidationError({"enable_benchmark": error.messages}) from error
+
+
+def _read_terms() -> _Terms:
+    rules = {(AccessKind.USER.value, name) for name in settings.BENCHMARK_USERS}
+    rules |= {(AccessKind.ADDRESS.value, address.lower()) for address in settings.BENCHMARK_ADDRESSES}
+    if not rules:
+        raise ValidationError("Set BENCHMARK_USERS or BENCHMARK_ADDRESSES: it is never open to everybody.")
+    if settings.BENCHMARK_SECONDS < 1:
+        raise ValidationError("Set BENCHMARK_SECONDS: the longest run of a job there.")
+    if not settings.BENCHMARK_CURRENCY:
+        raise ValidationError("Set BENCHMARK_CURRENCY: credit, or chain id and token such as 1:0x967d….")
+    try:
+        price = Decimal(settings.BENCHMARK_CORE_PRICE)
+    except InvalidOperation:
+        text = f"Found BENCHMARK_CORE_PRICE “{settings.BENCHMARK_CORE_PRICE}”; set the price of a core per minute."
+        raise ValidationError(text) from None
+    return _Terms(frozenset(rules), settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY, price)
+
+
+def _write(environment: Environment, host: Host, terms: _Terms) -> None:
+    """All rows, only those that differ; then every rule. Needs the host's lock."""
+    if environment.state == EnvironmentState.RETIRED:
+        editing.revive(environment)
+    expiry = Environment._meta.get_field("storage_expiry").get_default()
+    fields = {
+        "description": DESCRIPTION,
+        "max_job_duration": terms.seconds,
+        "min_job_duration": min(60, terms.seconds),
+        "storage_expiry": max(expiry, terms.seconds),
+    }
+    save_changed(environment, fields)
+    _write_resources(environment, host)
+    _write_price(environment, terms)
+    _write_access(environment, terms)
+    check_environment(environment)
+
+
+def _write_resources(environment: Environment, host: Host) -> None:
+    devices: dict[str, list[Device]] = defaultdict(list)
+    for device in Device.objects.filter(host=host).order_by("pk"):
+        devices[slugify(device.kind).replace("_", "-") or "device"].append(device)
+    totals: dict[str, tuple[str, int]] = {
+        "cpu": (ResourceKind.CPU, host.cpu_count),
+        "ram": (ResourceKind.RAM, host.usable_memory_mib),
+        "disk": (ResourceKind.DISK, host.usable_disk_mib),
+        **{slug: (ResourceKind.DEVICE, len(found)) for slug, found in devices.items()},
+    }
+    there = {row.slug: row for row in Resource.objects.filter(environment=environment)}
+    for slug in there.keys() - totals.keys():  # a kind of device that is gone; old reservations refer to it
+        totals[slug] = (there[slug].kind, 0)
+    for slug, (kind, total) in totals.items():
+        shared = Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
+        fields: dict[str, Any] = {"kind": kind, "total": total, "min": 0, "max": total, "sharing": shared}
+        resource = there.get(slug) or Resource(environment=environment, slug=slug)
+        _write_devices(save_changed(resource, fields), devices.get(slug, []))
+
+
+def _write_devices(resource: Resource, devices: list[Device]) -> None:
+    rows = ResourceDevice.objects.filter(resource=resource)
+    rows.exclude(device__in=devices).delete()
+    there = set(rows.values_list("device_id", flat=True))
+    for device in devices:
+        if device.pk not in there:
+            save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
+
+
+def _write_price(environment: Environment, terms: _Terms) -> None:
+    lists = PriceList.objects.filter(environment=environment)
+    lists.exclude(currency=terms.currency).delete()
+    prices = lists.first() or save_clean(PriceList(environment=environment, currency=terms.currency))
+    cpu = Resource.objects.get(environment=environment, kind=ResourceKind.CPU)
+    row = Price.objects.filter(price_list=prices, resource=cpu).first()
+    save_changed(row or Price(price_list=prices, resource=cpu), {"per_minute": terms.core_price})
+
+
+def _write_access(environment: Environment, terms: _Terms) -> None:
+    wanted = set(terms.rules)
+    for row in AccessRule.objects.filter(environment=environment):
+        if row.tier != Tier.PAID or (row.kind, row.value) not in wanted:
+            row.delete()
+        wanted.discard((row.kind, row.value))
+    for kind, value in sorted(wanted):
+        save_clean(AccessRule(environment=environment, tier=Tier.PAID, kind=kind, value=value))

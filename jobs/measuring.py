@@ -1,0 +1,64 @@
+"""When a benchmark job has waited so long that its host starts nothing else until it has run."""
+
+from django.conf import settings
+
+from compute_site.core.db import first_row
+from environments.models import Environment
+
+# About an engine g: whether nothing but a benchmark may start on its host. A job of a benchmark environment is due once
+# others have passed it for `bypass` seconds, and no benchmark has run on the host for as long. It keeps the host only
+# for what will come: an engine that takes it, an account that may, amounts that can be had; and only while all that is
+# held there is about to end, so that what is stuck does not stop the host for its sake.
+DUE = """EXISTS (
+    SELECT FROM environments_environment b
+      JOIN environments_engine o ON o.id = b.engine_id
+      JOIN environments_host h ON h.id = o.host_id
+      JOIN jobs_job q ON q.environment_id = b.id
+     WHERE o.host_id = g.host_id AND b.benchmark AND b.state <> 'retired' AND o.state = 'active'
+       AND o.worker_seen_at > clock_timestamp() - make_interval(secs => %(alive)s)
+       AND q.status = 'queued' AND q.cancel_requested_at IS NULL
+       AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
+       AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
+       AND q.passed_over_since <= clock_timestamp() - make_interval(secs => %(bypass)s)
+       AND (SELECT count(*) FROM jobs_job r WHERE r.account_id = q.account_id
+               AND r.status IN ('preparing', 'running', 'collecting')) < %(cap)s
+       AND NOT EXISTS (
+           SELECT FROM jsonb_each_text(q.terms->'resources') a (slug, amount)
+             LEFT JOIN environments_resource r ON r.environment_id = b.id AND r.slug = a.slug
+            WHERE a.amount::bigint > CASE r.kind
+                  WHEN 'device' THEN (SELECT count(*) FROM environments_resourcedevice x
+                                        JOIN environments_device d ON d.id = x.device_id
+                                       WHERE x.resource_id = r.id AND d.health = 'healthy')
+                  WHEN 'ram' THEN LEAST(r.total, h.memory_mib - h.reserve_memory_mib)
+                  WHEN 'disk' THEN LEAST(r.total, h.disk_mib - h.reserve_disk_mib)
+                  ELSE COALESCE(r.total, 0) END)
+       AND NOT EXISTS (
+           SELECT FROM environments_reservation x
+             JOIN environments_environment y ON y.id = x.environment_id
+             LEFT JOIN environments_freetier t ON t.environment_id = y.id
+            WHERE x.host_id = h.id
+              AND (x.released_at IS NULL AND x.created_at < clock_timestamp() - make_interval(
+                       secs => %(bypass)s + GREATEST(y.max_job_duration, t.max_job_duration))
+                   OR y.benchmark AND x.exited_at > clock_timestamp() - make_interval(secs => %(bypass)s))))"""
+
+
+def due_values() -> dict[str, int]:
+    """What `DUE` asks for, by name."""
+    return {
+        "alive": settings.WORKER_TTL_SECONDS,
+        "bypass": settings.MAX_BYPASS_SECONDS,
+        "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
+    }
+
+
+def before_a_benchmark(environment: Environment) -> str | None:
+    """Why nothing of the environment starts although its host has room: a benchmark is due there. One statement."""
+    if environment.benchmark:
+        return None
+    values = {"engine": environment.engine_id, **due_values()}
+    row = first_row(f"SELECT {DUE} FROM environments_engine g WHERE g.id = %(engine)s", values)
+    return (
+        "its host is kept for a benchmark that waited longer, and starts nothing else before"
+        if row and row[0]
+        else None
+    )
