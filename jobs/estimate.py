@@ -79,7 +79,7 @@ class Estimates:
 
     def _of(self, environment: Environment, ahead: list[Waiting], last: Waiting) -> int | None:
         uses = self._uses[environment.pk]
-        if len(ahead) > LONGEST or not self._may_fit(last, uses):
+        if len(ahead) > LONGEST or not self._may_fit(last, uses) or self._is_measured(environment):
             return None
         line = [one for one in ahead if self._may_fit(one, uses)]
         room = dict(_room(uses))
@@ -93,6 +93,12 @@ class Estimates:
             if holder.host_id == environment.engine.host_id and (end := holder.ends_in(self._now)) is not None
         ]
         return wait_in_line(room, ends, [(_needs(one, uses, room), one.seconds) for one in (*line, last)])
+
+    def _is_measured(self, environment: Environment) -> bool:
+        """Whether the turns of a benchmark decide, which knows no line: its own, or that it runs on the host now."""
+        host = environment.engine.host_id
+        running = (one for one in self._holders if one.benchmark and not one.exited)
+        return environment.benchmark or any(one.host_id == host for one in running)
 
     def _may_fit(self, job: Waiting, uses: Mapping[str, ResourceUse]) -> bool:
         return all(

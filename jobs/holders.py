@@ -11,7 +11,7 @@ from environments.models import ReservationStatus
 OVERRUN_SECONDS = 60  # a job this long past its deadline does not end as it should: nobody knows when it will
 
 HOLDERS_SQL = """
-SELECT r.host_id, r.environment_id, r.tier, r.status, r.exited_at IS NOT NULL,
+SELECT r.host_id, r.environment_id, e.benchmark, r.tier, r.status, r.exited_at IS NOT NULL,
        a.started_at, a.step_deadline, j.max_duration,
        (SELECT COALESCE(json_agg(json_build_array(m.resource_id, m.kind, o.slug, o.sharing, m.amount)), '[]')::text
           FROM environments_reservedamount m JOIN environments_resource o ON o.id = m.resource_id
@@ -19,6 +19,7 @@ SELECT r.host_id, r.environment_id, r.tier, r.status, r.exited_at IS NOT NULL,
        ARRAY(SELECT d.device_id FROM environments_reserveddevice d
               WHERE d.reservation_id = r.id AND d.released_at IS NULL)
   FROM environments_reservation r
+  JOIN environments_environment e ON e.id = r.environment_id
   JOIN jobs_attempt a ON a.public_id = r.holder
   JOIN jobs_job j ON j.id = a.job_id
  WHERE r.released_at IS NULL AND r.host_id = ANY(%s)
@@ -42,6 +43,7 @@ class Holder:
 
     host_id: int
     environment_id: int
+    benchmark: bool
     tier: str
     status: str
     exited: bool

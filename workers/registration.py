@@ -11,7 +11,7 @@ from compute_site.core.errors import SiteError
 from compute_site.core.models import save_clean
 from environments import nvml
 from environments.benchmark import keep_host_in_step
-from environments.detection import record_engine, record_host
+from environments.detection import HostFacts, record_engine, record_host
 from environments.devices import record_devices
 from environments.models import Engine, Host
 from workers.engines import WrongEngine, client_for, disconnect
@@ -63,7 +63,7 @@ def detect(engine: Engine, nvml_library: Any = None) -> list[str]:
     return [*warnings, *found.notes]
 
 
-def look_again(engine: Engine, facts: EngineFacts, nvml_library: Any = None) -> None:
+def look_again(engine: Engine, facts: HostFacts, nvml_library: Any = None) -> None:
     """What a worker does when it starts: write what the host has now, devices whose driver came late too.
 
     `facts` are those of the engine's connection. Nothing is tried out. What fails is a line in the log that says what to
@@ -79,7 +79,7 @@ def look_again(engine: Engine, facts: EngineFacts, nvml_library: Any = None) -> 
         log.warning("%s", warning)
 
 
-def _record(engine: Engine, host: Host, facts: EngineFacts, nvml_library: Any) -> list[str]:
+def _record(engine: Engine, host: Host, facts: HostFacts, nvml_library: Any) -> list[str]:
     """Sizes, devices, and whoever measures the host; returns warnings."""
     warnings = record_host(host, facts) + detect_devices(engine, nvml_library)
     try:

@@ -41,7 +41,7 @@ def test_none_is_an_answer_and_silence_is_not():
         detect_devices(described(error="Driver Not Loaded"))
 
 
-def test_one_call_that_fails_costs_that_card_alone(caplog):
+def test_one_call_that_fails_costs_that_card_alone(caplog, monkeypatch):
     library = described(*CARDS)
     uuid, memory = library.nvmlDeviceGetUUID, library.nvmlDeviceGetMemoryInfo
 
@@ -53,16 +53,16 @@ def test_one_call_that_fails_costs_that_card_alone(caplog):
 
         return answer
 
-    library.nvmlDeviceGetUUID = fail_for("GPU-b", uuid)
-    library.nvmlDeviceGetMemoryInfo = fail_for("GPU-a", memory)
+    monkeypatch.setattr(library, "nvmlDeviceGetUUID", fail_for("GPU-b", uuid))
+    monkeypatch.setattr(library, "nvmlDeviceGetMemoryInfo", fail_for("GPU-a", memory))
     (found,) = detect_devices(library)
     assert (found.uuid, found.memory_mib) == ("GPU-a", 0)
     assert "does not answer: Unknown Error" in caplog.text
 
 
-def test_a_count_that_fails_is_no_answer():
+def test_a_count_that_fails_is_no_answer(monkeypatch):
     library = described(*CARDS)
-    library.nvmlDeviceGetCount = lambda: library.nvmlDeviceGetHandleByIndex(9)
+    monkeypatch.setattr(library, "nvmlDeviceGetCount", lambda: library.nvmlDeviceGetHandleByIndex(9))
     with pytest.raises(NVMLUnavailable, match="enter them by hand in the admin"):
         detect_devices(library)
 

@@ -59,7 +59,7 @@ def test_a_worker_looks_again_when_it_starts(caplog):
     engine = engine_at("unix:///var/run/docker.sock")
     look_again(engine, Facts(), library(error="Driver Not Loaded"))
     assert "enter them by hand in the admin" in caplog.text
-    assert (engine.host.cpu_count, Device.objects.count()) == (4, 0)
+    assert (Host.objects.get().cpu_count, Device.objects.count()) == (4, 0)
     look_again(engine, Facts(), library())
     assert Device.objects.get().uuid == "GPU-a"
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_detected_at_a_start_is_told_and_changes_nothing(caplog):
     engine = engine_at("unix:///var/run/docker.sock")
     look_again(engine, Facts(disk_mib=None), library())
     assert "Nothing was detected (found 0); enter disk_mib of host h by hand." in caplog.text
-    assert (engine.host.cpu_count, Device.objects.count()) == (0, 0)
+    assert (Host.objects.get().cpu_count, Device.objects.count()) == (0, 0)
 
 
 @pytest.mark.engine
