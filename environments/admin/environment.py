@@ -14,6 +14,7 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from compute_site.core.admin import EditedAdmin, EditedForm, perform
+from compute_site.core.showing import DASH
 from environments import editing
 from environments.admin.constraints import ConstraintInline, save_constraints
 from environments.admin.import_page import export_file, import_page
@@ -113,6 +114,11 @@ class EnvironmentAdmin(EditedAdmin):
     def standing(self, environment: Environment) -> str:
         """active, draining or retired."""
         return environment.state
+
+    @admin.display(description="cores")
+    def cores(self, environment: Environment) -> str:
+        """For those who may only read the page: the form's own list of them needs its form."""
+        return format_cores(environment.cores.values_list("index", flat=True)) or DASH
 
     @display(description="purpose", label={"offer": "default", "measures its host": "warning"})
     def purpose(self, environment: Environment) -> str:

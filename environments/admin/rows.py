@@ -4,6 +4,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django import forms
+from django.contrib import admin
 from django.core.exceptions import ValidationError
 from unfold.admin import StackedInline, TabularInline
 from unfold.widgets import (
@@ -13,6 +14,7 @@ from unfold.widgets import (
 )
 
 from compute_site.core.admin import StrictForm
+from compute_site.core.showing import DASH
 from environments.models import AccessRule, Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
 
 
@@ -79,6 +81,11 @@ class ResourceInline(TabularInline):
         *("free_total", "free_min", "free_max"),
     )
 
+    @admin.display(description="devices")
+    def chosen_devices(self, resource: Resource) -> str:
+        """For those who may only read the page."""
+        return ", ".join(map(str, resource.devices.order_by("pk"))) or DASH
+
     def get_extra(self, request: Any, obj: Any = None, **options: Any) -> int:
         """A new environment is asked for the three that it needs."""
         return 0 if obj else 3
@@ -122,10 +129,7 @@ class PriceListForm(StrictForm):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.instance.pk is not None:
-            prices = self.instance.prices.select_related("resource").order_by("pk")
-            self.initial["prices"] = "\n".join(
-                f"{price.resource.slug} {plain(price.per_minute)}" for price in prices
-            )
+            self.initial["prices"] = lines_of(self.instance)
 
     def path(self) -> str:
         """Refusals of a price list name its currency."""
@@ -154,6 +158,11 @@ class PriceListInline(StackedInline):
     fields = ("currency", "prices")
     extra = 0
 
+    @admin.display(description="prices")
+    def prices(self, price_list: PriceList) -> str:
+        """For those who may only read the page."""
+        return lines_of(price_list)
+
 
 class AccessRuleForm(StrictForm):
     """One rule."""
@@ -170,6 +179,12 @@ class AccessRuleInline(TabularInline):
     form = AccessRuleForm
     fields = ("tier", "kind", "value")
     extra = 0
+
+
+def lines_of(price_list: PriceList) -> str:
+    """Its prices as they are written, a line each."""
+    prices = price_list.prices.select_related("resource").order_by("pk")
+    return "\n".join(f"{price.resource.slug} {plain(price.per_minute)}" for price in prices)
 
 
 def plain(price: Decimal) -> str:

@@ -426,3 +426,30 @@ def test_access_rules_are_kept_with_the_environment(browser, environment):
     answer = browser.post(page(environment), data)
     assert "already has this access rule" in answer.content.decode()
     assert environment.access_rules.count() == 1
+
+
+def test_the_switch_of_an_engine_makes_a_benchmark_environment_that_is_to_be_read_only(
+    browser, engine, environment, settings
+):
+    page = f"/admin/environments/engine/{engine.pk}/change/"
+    values = {"name": "local", "host": engine.host.pk, "kind": "docker", "endpoint": engine.endpoint}
+    values |= {"image_retention_days": 7, "image_cleanup_interval": 86_400, "payment_claim_interval": 3_600}
+    answer = browser.post(
+        page, {**values, "seen_version": engine.version, "enable_benchmark": "on"}, follow=True
+    )
+    assert "BENCHMARK_USERS or BENCHMARK_ADDRESSES" in answer.content.decode()
+    assert Environment.objects.get() == environment
+    settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY = 120, "credit"
+    settings.BENCHMARK_CORE_PRICE, settings.BENCHMARK_USERS = "0", ["monitor"]
+    engine.refresh_from_db()
+    browser.post(page, {**values, "seen_version": engine.version, "enable_benchmark": "on"})
+    row = Environment.objects.get(benchmark=True)
+    listed = browser.get("/admin/environments/environment/").content.decode()
+    assert "measures its host" in listed
+    shown = browser.get(f"/admin/environments/environment/{row.pk}/change/").content.decode()
+    assert "not an offer" in shown
+    assert 'name="_save"' not in shown
+    assert browser.post(f"/admin/environments/environment/{row.pk}/change/", {"slug": "x"}).status_code == 403
+    engine.refresh_from_db()
+    browser.post(page, {**values, "seen_version": engine.version})
+    assert Environment.objects.get(pk=row.pk).state == "retired"

@@ -205,3 +205,23 @@ class TestDevices:
         refused(
             nested(double), "[0].environments[0].resources[3].init.deviceRequests.DeviceIDs[1]", "named twice"
         )
+
+
+def test_access_lists_of_either_kind_come_back_as_they_were(engine):
+    access = {
+        "addresses": ["0xAB"],
+        "accessLists": [{"1": ["0xC0"]}],
+        "lists": ["Partners"],
+        "users": ["ada"],
+    }
+    run(nested(offer(access=access)))
+    exported = export_environment(Environment.objects.get())
+    assert exported["access"] == {
+        "addresses": ["0xab"],
+        "accessLists": [{"1": ["0xc0"]}],
+        "lists": ["partners"],
+        "users": ["ada"],
+    }
+    assert not import_configuration(nested(offer(access=exported["access"]))).changes_anything
+    with pytest.raises(ValidationError, match="belongs into accessLists"):
+        run(nested(offer(access={"lists": ["1:0xC0"]})))
