@@ -103,6 +103,10 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "FLEET_INTERNAL_TOKEN": "empty",
         "CACHE_DIR": "empty",
         "PULSE_FILE": "empty",
+        "BENCHMARK_CURRENCY": "empty",
+        "BENCHMARK_CORE_PRICE": "empty",
+        "BENCHMARK_USERS": "empty",
+        "BENCHMARK_ADDRESSES": "empty",
     }
     real = defaults_read()
     assert len(real) > 20

@@ -83,7 +83,8 @@ def test_it_is_passed_until_it_is_due_and_then_nobody_starts_before_it(site, use
     third = submit(user)
     assert next_job(site, worker) is None
     assert "kept for a benchmark" in reason(third)
-    ended(first), ended(second)
+    ended(first)
+    ended(second)
     assert next_job(site, worker) == job
 
 
@@ -159,7 +160,8 @@ def test_another_engine_of_the_host_waits_too(site, user, account, monitor, work
 def test_what_is_overdue_elsewhere_does_not_hold_it_up(site, user, account, monitor, worker):
     """Both are due on an idle host: one of them has to start."""
     job, other = measure(monitor), submit(user, resources={"cpu": 4})
-    waits_long(job), waits_long(other)
+    waits_long(job)
+    waits_long(other)
     assert next_job(site, worker) == job
 
 

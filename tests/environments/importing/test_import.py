@@ -3,7 +3,10 @@
 import json
 from decimal import Decimal
 
-from environments.importing import as_json, export_engine
+import pytest
+from django.core.exceptions import ValidationError
+
+from environments.importing import as_json, export_engine, export_environment, import_configuration
 from environments.models import Device, Environment, Host, Resource, Sharing
 from tests.environments.conftest import give_back, take
 from tests.environments.importing.conftest import (
