@@ -10,7 +10,7 @@ from knox.models import get_token_model
 
 from compute_site.core import db
 from compute_site.core.db import database_now
-from environments.models import Device
+from environments.models import AccessList, AccessListEntry, Device, WalletAddress
 from environments.setup import create_environment
 from jobs.logs import append_log
 from jobs.models import Attempt
@@ -41,6 +41,9 @@ def make_rows(first: int, count: int) -> None:
         user = make_user(f"user{number}")
         account = make_account(f"account {number}", user)
         Group.objects.create(name=f"group {number}")
+        WalletAddress.objects.create(user=user, address=f"0x{number:040}")
+        listed = AccessList.objects.create(name=f"list{number}")
+        AccessListEntry.objects.create(access_list=listed, user=user)
         get_token_model().objects.create(user=user)
         attempt = make_jobs(number, user)
         rent(number, user)
