@@ -182,7 +182,8 @@ def _pods(now: datetime) -> Pods:
 
 
 def _offers() -> list[tuple[Environment, list[ResourceUse]]]:
-    rows = Environment.objects.exclude(state=EnvironmentState.RETIRED).select_related("engine")
+    rows = Environment.objects.filter(benchmark=False).exclude(state=EnvironmentState.RETIRED)
+    rows = rows.select_related("engine")
     environments: list[Any] = list(rows.order_by("engine__name", "slug"))
     uses = free_amounts(environments)
     return [(environment, list(uses[environment.pk].values())) for environment in environments]

@@ -51,6 +51,13 @@ def ended(job: Job) -> None:
     give_back(job.attempts.get().public_id)
 
 
+def neighbour() -> Any:
+    """One more client, with an account of its own."""
+    bob = make_user("bob")
+    make_account("bob's", bob)
+    return bob
+
+
 def waits_long(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(passed_over_since=database_now() - LONG_AGO)
 
@@ -129,8 +136,13 @@ def beside_what_never_ends(job: Job) -> None:
     Reservation.objects.update(created_at=database_now() - LONG_AGO)
 
 
+def of_an_account_at_its_cap(job: Job) -> None:
+    Job.objects.filter(status="preparing").update(account=job.account)
+
+
 @pytest.mark.parametrize("change", [expired, too_large, of_no_device, without_worker, beside_what_never_ends])
-def test_for_what_will_not_come_the_host_is_not_kept(site, user, account, monitor, worker, change):
+def test_for_what_will_not_come_the_host_is_not_kept(site, user, account, monitor, worker, settings, change):
+    settings.MAX_RUNNING_JOBS_PER_ACCOUNT = 2 - (change is of_an_account_at_its_cap)
     device = Device.objects.create(host=site.host, uuid="GPU-1", health="unhealthy")
     keep_in_step(site.engine)
     job, first = measure(monitor), submit(user)
@@ -139,7 +151,7 @@ def test_for_what_will_not_come_the_host_is_not_kept(site, user, account, monito
     assert next_job(site, worker) == first
     Job.objects.filter(pk=job.pk).update(not_before=None)
     waits_long(job)
-    other = submit(user)
+    other = submit(neighbour())
     assert next_job(site, worker) is None
     change(job)
     assert next_job(site, worker) == other
