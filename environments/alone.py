@@ -11,18 +11,20 @@ from environments.models import Core, Environment
 
 # In SQL about an environment e on its host h, of a core c: whether a job of e may claim it when it is free.
 MAY_CLAIM = "(c.environment_id = e.id OR e.benchmark AND c.index < h.cpu_count)"
+# Whether a benchmark ended on a host h less than `rest` seconds ago; by environments, so that old rows cost nothing.
+MEASURED_LATELY = """EXISTS (
+         SELECT FROM environments_engine o JOIN environments_environment y ON y.engine_id = o.id AND y.benchmark
+           JOIN environments_reservation x ON x.environment_id = y.id
+          WHERE o.host_id = h.id AND x.exited_at > clock_timestamp() - make_interval(secs => %(rest)s))"""
 # Why nothing of e may start on h now, or NULL. `measured`: a benchmark runs. For a benchmark itself `others`, somebody
-# holds anything at all, or `rest`: the last one ended less than `rest` seconds ago.
-IN_THE_WAY = """
+# holds anything at all, or `rest`, others have their turn.
+IN_THE_WAY = f"""
 CASE WHEN NOT e.benchmark THEN
        CASE WHEN EXISTS (SELECT FROM environments_reservation x JOIN environments_environment y ON y.id = x.environment_id
                           WHERE x.host_id = h.id AND x.released_at IS NULL AND x.exited_at IS NULL AND y.benchmark)
             THEN 'measured' END
      WHEN EXISTS (SELECT FROM environments_reservation x WHERE x.host_id = h.id AND x.released_at IS NULL) THEN 'others'
-     WHEN EXISTS (SELECT FROM environments_reservation x JOIN environments_environment y ON y.id = x.environment_id
-                   WHERE x.host_id = h.id AND y.benchmark
-                     AND x.exited_at > clock_timestamp() - make_interval(secs => %(rest)s))
-     THEN 'rest' END"""
+     WHEN {MEASURED_LATELY} THEN 'rest' END"""
 ASK_SQL = f"""
 SELECT {IN_THE_WAY}
   FROM environments_environment e JOIN environments_engine g ON g.id = e.engine_id

@@ -3,13 +3,14 @@
 from django.conf import settings
 
 from compute_site.core.db import first_row
+from environments.alone import MEASURED_LATELY
 from environments.models import Environment
 
 # About an engine g: whether nothing but a benchmark may start on its host. A job of a benchmark environment is due once
-# others have passed it for `bypass` seconds, and no benchmark has run on the host for as long. It keeps the host only
+# others have passed it for `rest` seconds, and no benchmark has run on the host for as long. It keeps the host only
 # for what will come: an engine that takes it, an account that may, amounts that can be had; and only while all that is
 # held there is about to end, so that what is stuck does not stop the host for its sake.
-DUE = """EXISTS (
+DUE = f"""EXISTS (
     SELECT FROM environments_environment b
       JOIN environments_engine o ON o.id = b.engine_id
       JOIN environments_host h ON h.id = o.host_id
@@ -19,7 +20,7 @@ DUE = """EXISTS (
        AND q.status = 'queued' AND q.cancel_requested_at IS NULL
        AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
        AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
-       AND q.passed_over_since <= clock_timestamp() - make_interval(secs => %(bypass)s)
+       AND q.passed_over_since <= clock_timestamp() - make_interval(secs => %(rest)s)
        AND (SELECT count(*) FROM jobs_job r WHERE r.account_id = q.account_id
                AND r.status IN ('preparing', 'running', 'collecting')) < %(cap)s
        AND NOT EXISTS (
@@ -32,21 +33,20 @@ DUE = """EXISTS (
                   WHEN 'ram' THEN LEAST(r.total, h.memory_mib - h.reserve_memory_mib)
                   WHEN 'disk' THEN LEAST(r.total, h.disk_mib - h.reserve_disk_mib)
                   ELSE COALESCE(r.total, 0) END)
+       AND NOT {MEASURED_LATELY}
        AND NOT EXISTS (
            SELECT FROM environments_reservation x
              JOIN environments_environment y ON y.id = x.environment_id
              LEFT JOIN environments_freetier t ON t.environment_id = y.id
-            WHERE x.host_id = h.id
-              AND (x.released_at IS NULL AND x.created_at < clock_timestamp() - make_interval(
-                       secs => %(bypass)s + GREATEST(y.max_job_duration, t.max_job_duration))
-                   OR y.benchmark AND x.exited_at > clock_timestamp() - make_interval(secs => %(bypass)s))))"""
+            WHERE x.host_id = h.id AND x.released_at IS NULL AND x.created_at < clock_timestamp() - make_interval(
+                  secs => %(rest)s + GREATEST(y.max_job_duration, t.max_job_duration))))"""
 
 
 def due_values() -> dict[str, int]:
     """What `DUE` asks for, by name."""
     return {
         "alive": settings.WORKER_TTL_SECONDS,
-        "bypass": settings.MAX_BYPASS_SECONDS,
+        "rest": settings.MAX_BYPASS_SECONDS,
         "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
     }
 

@@ -107,7 +107,7 @@ def test_by_a_wallet_that_an_operator_vouches_for_in_any_case(site, user, accoun
         ("1:0xC0", "1:0xc0", "", True),
         ("1:0xC0", "1:0xc0", "1", True),
         ("1:0xC0", "1:0xc0", "5", False),
-        ("15:0xC0", "15:0xc0", "1", False),
+        ("15:0xC0", "15:0xc0", "5", False),
         ("1:0xC0", "5:0xc0", "", False),
         ("others", "partners", "", False),
     ],

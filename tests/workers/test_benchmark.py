@@ -97,7 +97,7 @@ def test_it_is_passed_until_it_is_due_and_then_nobody_starts_before_it(site, use
 
 def test_a_line_of_them_keeps_nobody_waiting_for_long(site, user, account, monitor, worker):
     """The second was passed over as long as the first: others have their turn between them all the same."""
-    first, second = measure(monitor), measure(monitor)
+    first, second = measure(monitor), measure(monitor, resources={"cpu": 8})
     assert next_job(site, worker) == first
     waits_long(second)
     ended(first)
