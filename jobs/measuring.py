@@ -5,10 +5,11 @@ from django.conf import settings
 from compute_site.core.db import first_row
 from environments.alone import MEASURED_LATELY
 from environments.models import Environment
+from environments.slots import REACH_SQL
 
 # About an engine g: whether nothing but a benchmark may start on its host. A job of a benchmark environment is due once
 # others have passed it for `rest` seconds, and no benchmark has run on the host for as long. It keeps the host only
-# for what will come: an engine that takes it, an account that may, amounts that can be had; and only while all that is
+# for what will come: a worker that takes it, an account that may, amounts that can be had; and only while all that is
 # held there is about to end, so that what is stuck does not stop the host for its sake.
 DUE = f"""EXISTS (
     SELECT FROM environments_environment b
@@ -33,6 +34,10 @@ DUE = f"""EXISTS (
                   WHEN 'ram' THEN LEAST(r.total, h.memory_mib - h.reserve_memory_mib)
                   WHEN 'disk' THEN LEAST(r.total, h.disk_mib - h.reserve_disk_mib)
                   ELSE COALESCE(r.total, 0) END)
+       AND EXISTS (
+           SELECT FROM environments_slots live WHERE live.engine_id = o.id AND live.released_at IS NULL AND NOT EXISTS (
+               SELECT FROM ({REACH_SQL.format(choice="s.id = live.id AND r.environment_id = b.id")}) reach
+                WHERE reach.most < (q.terms->'resources'->>reach.slug)::bigint))
        AND NOT {MEASURED_LATELY}
        AND NOT EXISTS (
            SELECT FROM environments_reservation x

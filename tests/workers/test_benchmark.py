@@ -7,7 +7,7 @@ import pytest
 
 from compute_site.core.db import database_now
 from environments.benchmark import keep_in_step
-from environments.models import Device, Engine, Environment, Reservation
+from environments.models import Device, Engine, Environment, Reservation, SlotSet
 from environments.setup import create_environment
 from jobs.models import Job
 from jobs.pending import pending_reason
@@ -155,6 +155,20 @@ def test_for_what_will_not_come_the_host_is_not_kept(site, user, account, monito
     assert next_job(site, worker) is None
     change(job)
     assert next_job(site, worker) == other
+
+
+@pytest.mark.parametrize(("cores", "kept"), [(2, True), (3, False)])
+def test_of_a_worker_s_slots_it_gets_what_is_there(site, user, account, monitor, cores, kept):
+    worker = lifecycle.register(site.engine, SlotSet(frozenset({0, 1}), frozenset()))
+    job, first = measure(monitor, resources={"cpu": cores}), submit(user)
+    Job.objects.filter(pk=job.pk).update(not_before=database_now() + LONG_AGO)
+    assert next_job(site, worker) == first
+    Job.objects.filter(pk=job.pk).update(not_before=None)
+    waits_long(job)
+    other = submit(user)
+    assert next_job(site, worker) == (None if kept else other)
+    ended(first)
+    assert next_job(site, worker) == (job if kept else None)
 
 
 def test_another_engine_of_the_host_waits_too(site, user, account, monitor, worker):
