@@ -11,6 +11,7 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 from compute_site.core.db import ClockTimestamp, lock_one
 from compute_site.core.errors import TransitionRefused
 from environments.cpuset import format_cores, parse_cores, unique_cores
+from environments.history import SITE, Author, find, record
 from environments.models import (
     Core,
     Engine,
@@ -36,19 +37,22 @@ SOURCES = {
 
 
 @contextmanager
-def edited(environment: Environment) -> Iterator[None]:
-    """One edit: locks host and environment, lets the body write, checks every rule, raises `version`; or nothing at all.
+def edited(environment: Environment, author: Author = SITE) -> Iterator[None]:
+    """One edit: locks host and environment, lets the body write, checks every rule, raises `version`, and is kept in the
+    history as `author`'s; or nothing at all.
 
     A fleet environment has no host to lock. Raises what the body raises, and ValidationError from the check.
     """
     with transaction.atomic():
         lock_for_edit(environment)
+        find(environment)
         kept = totals_above([environment.pk])
         yield
         environment.refresh_from_db()
         check_environment(environment, kept)
         Environment.objects.filter(pk=environment.pk).update(version=F("version") + 1)
         environment.refresh_from_db(fields=["version"])
+        record(environment, author)
 
 
 def lock_for_edit(environment: Environment) -> None:
@@ -150,18 +154,25 @@ def _follow(environment: Environment, count: int) -> None:
         resource.save(update_fields=["total", "max"])
 
 
-def drain(environment: Environment) -> None:
-    """active → draining: no new jobs; what it has is finished. Raises TransitionRefused from any other state."""
-    _move(environment, EnvironmentState.DRAINING)
+def drain(environment: Environment, author: Author = SITE) -> None:
+    """active → draining: no new jobs; what it has is finished. Raises TransitionRefused from any other state.
+
+    No rule is checked: one that is broken must not keep it active.
+    """
+    with transaction.atomic():
+        lock_for_edit(environment)
+        find(environment)
+        _move(environment, EnvironmentState.DRAINING)
+        record(environment, author)
 
 
-def resume(environment: Environment) -> None:
+def resume(environment: Environment, author: Author = SITE) -> None:
     """draining → active, if it keeps every rule. Raises TransitionRefused from any other state."""
-    with edited(environment):
+    with edited(environment, author):
         _move(environment, EnvironmentState.ACTIVE)
 
 
-def retire(environment: Environment) -> None:
+def retire(environment: Environment, author: Author = SITE) -> None:
     """active or draining → retired, for good; its cores become free for others.
 
     Raises ValidationError with the number of jobs while any holds something, TransitionRefused if it is retired.
@@ -171,7 +182,7 @@ def retire(environment: Environment) -> None:
             f"{environment} is kept by a switch: switch enable_benchmark off on engine {environment.engine}."
         )
         raise ValidationError({"state": text})
-    with edited(environment):
+    with edited(environment, author):
         live = Reservation.objects.filter(environment=environment, released_at=None).count()
         if live:
             raise ValidationError({"state": f"{live} jobs still hold resources of {environment}; {WAY_OUT}."})

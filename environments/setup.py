@@ -10,6 +10,7 @@ from django.db import transaction
 
 from compute_site.core.models import save_clean
 from environments.editing import choose_cores, place_cores
+from environments.history import SITE, Author, record
 from environments.models import (
     Constraint,
     Device,
@@ -44,6 +45,7 @@ def create_environment(
     prices: Mapping[str, Decimal | int] | None = None,
     currency: str = "credit",
     constraints: Sequence[Mapping[str, Any]] = (),
+    author: Author = SITE,
     **fields: Any,
 ) -> Environment:
     """Make an environment with its resources, prices and free tier; all of it or nothing.
@@ -86,6 +88,7 @@ def create_environment(
         for constraint in constraints:
             save_constraint(Constraint(environment=environment), resources, **constraint)
         check_environment(environment)
+        record(environment, author)
     return environment
 
 

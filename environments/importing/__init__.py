@@ -1,7 +1,7 @@
 """Configurations of Ocean Node, in all forms that occur: read, planned, applied; and written back."""
 
+from environments.exporting import as_json, docker_engines, export_engine, export_environment
 from environments.importing.applying import Choice, import_configuration
-from environments.importing.exporting import as_json, docker_engines, export_engine, export_environment
 from environments.importing.paths import refusal_lines
 from environments.importing.plan import Change, Note, Plan
 from environments.importing.tokens import check_tokens, read_tokens

@@ -12,10 +12,11 @@ from django.db.models import Exists, F, OuterRef
 from compute_site.core.db import constraint_name, lock, lock_one
 from environments.benchmark import keep_in_step
 from environments.editing import activate_engine, place_cores, retire
+from environments.exporting import export_engine, export_environment
+from environments.history import Author, find, record
 from environments.importing.amounts import decide
 from environments.importing.cores import Asking, HostCores, share_cores
 from environments.importing.engines import find_engine
-from environments.importing.exporting import export_engine, export_environment
 from environments.importing.forms import WHOLE, read_configuration, read_text
 from environments.importing.paths import errors_in_file
 from environments.importing.plan import (
@@ -35,6 +36,7 @@ from environments.importing.writing import write_environment
 from environments.models import (
     Core,
     Device,
+    Door,
     Engine,
     EngineState,
     Environment,
@@ -44,6 +46,8 @@ from environments.models import (
 )
 from environments.reservations import lock_host
 from environments.rules import check_environment, totals_above, warnings
+
+NOBODY = Author(door=Door.IMPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,11 @@ class _Row:
         return self.environment
 
 
-def import_configuration(configuration: Any, choice: Choice | None = None) -> Plan:
+def import_configuration(configuration: Any, choice: Choice | None = None, author: Author = NOBODY) -> Plan:
     """Make engines and environments as the file says; returns what was done (`applied`), or would be with `dry_run`.
 
-    `configuration` is its text in bytes, or its value with Decimal for numbers that have a point.
+    `configuration` is its text in bytes, or its value with Decimal for numbers that have a point. What changes is kept
+    in the history as `author`'s.
 
     The file decides whole environments: what it does not say gets its default, what only other environments have stays.
     A second import of the same file changes nothing. Raises ValidationError {path of the file: messages}; then
@@ -96,7 +101,7 @@ def import_configuration(configuration: Any, choice: Choice | None = None) -> Pl
         raise ValidationError({WHOLE: text})
     try:
         with transaction.atomic():
-            plan = _apply(wanted, Plan(notes=list(notes)), choice)
+            plan = _apply(wanted, Plan(notes=list(notes)), choice, author)
             plan.applied = not choice.dry_run and choice.expected in ("", plan.fingerprint)
             if not plan.applied:
                 transaction.set_rollback(True)
@@ -106,7 +111,7 @@ def import_configuration(configuration: Any, choice: Choice | None = None) -> Pl
     return plan
 
 
-def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
+def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice, author: Author) -> Plan:
     def note(path: str, message: str) -> None:
         plan.notes.append(Note(path, message))
 
@@ -124,13 +129,13 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice) -> Plan:
     plan.changes += [_write_engine(*one) for one in engines]
     rows = [row for engine, entry, _ in engines for row in _rows(engine, entry)]
     for engine, entry, _ in engines:
-        plan.changes += _others(engine, entry, choice.replace)
+        plan.changes += _others(engine, entry, choice.replace, author)
     for key, host in hosts.items():
         _import_to_host(host, [row for row in rows if row.engine.host_id == key], note)
     for engine, entry, _ in engines:
         with errors_in_file(entry):
             plan.notes += [Note(f"{entry.path}.enableBenchmark", text) for text in keep_in_step(engine)]
-    plan.changes += [_compared(row) for row in rows]
+    plan.changes += [_compared(row, author) for row in rows]
     for engine, entry, _ in engines:
         if choice.activate and engine.state == EngineState.DISABLED:
             plan.changes.append(_activate(engine, entry))
@@ -148,11 +153,13 @@ def _activate(engine: Engine, entry: WantedEngine) -> Change:
     return Change(ACTIVATED, "engine", str(engine), entry.path)
 
 
-def _compared(row: _Row) -> Change:
-    """What became of it; a version more where anything did, so that a form opened before is stale."""
+def _compared(row: _Row, author: Author) -> Change:
+    """What became of it, kept in the history; a version more where anything did, so that a form opened before is stale."""
     change = compared("environment", str(row.made), row.wanted.path, row.before, export_environment(row.made))
     if row.before is not None and change.values:
         Environment.objects.filter(pk=row.made.pk).update(version=F("version") + 1)
+    if row.before is None or change.values:
+        record(row.made, author)
     return change
 
 
@@ -182,11 +189,13 @@ def _rows(engine: Engine, entry: WantedEngine) -> list[_Row]:
     for wanted in entry.environments:
         old = there.get(wanted.slug)
         before = None if old is None else export_environment(old)
+        if old is not None:
+            find(old)
         rows.append(_Row(engine, wanted, before, Asking(None if old is None else old.pk, wanted.cores)))
     return rows
 
 
-def _others(engine: Engine, entry: WantedEngine, replace: bool) -> list[Change]:
+def _others(engine: Engine, entry: WantedEngine, replace: bool, author: Author) -> list[Change]:
     """Environments that the file does not have: retired when it replaces, else left alone."""
     changes = []
     others = Environment.objects.filter(engine=engine, benchmark=False)
@@ -194,7 +203,7 @@ def _others(engine: Engine, entry: WantedEngine, replace: bool) -> list[Change]:
     for other in others.exclude(slug__in=[wanted.slug for wanted in entry.environments]).order_by("slug"):
         if replace:
             try:
-                retire(other)
+                retire(other, author)
             except ValidationError as error:
                 raise ValidationError({entry.path: error.messages}) from error
         what, why = (

@@ -1,11 +1,10 @@
-"""Constraints between resources as a file writes them, with each resource, and as rows."""
+"""Constraints between resources as a file writes them, with each resource, made rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from environments.bounds import SIZED
-from environments.importing.reading import Reading, shown, written
+from environments.importing.reading import Reading, shown
 from environments.importing.wanted import WantedConstraint, WantedEnvironment, WantedResource
 from environments.models import Constraint, Environment, Resource, ResourceKind, constraint_path
 from environments.setup import save_constraint
@@ -122,27 +121,6 @@ def write_constraints(
                 per_unit=one.per_unit,
                 **{name: getattr(one, name) for name in VALUES},
             )
-
-
-def export_constraints(resource: Resource) -> list[dict[str, Any]]:
-    """Those of a resource, as `read_constraints` reads them."""
-    rows = resource.constraints.select_related("target")
-    return [_exported(row) for row in sorted(rows, key=_sorting)]
-
-
-def _sorting(row: Constraint) -> tuple[str, str, bool]:
-    return row.target_kind, row.target.slug if row.target else "", row.per_unit
-
-
-def _exported(row: Constraint) -> dict[str, Any]:
-    kind = row.target.kind if row.target else row.target_kind
-    word = "gpu" if row.target_kind == ResourceKind.DEVICE else row.target_kind
-    found: dict[str, Any] = {"id": row.target.slug} if row.target else {"type": word}
-    for name, amount in (("min", row.min or None), ("max", row.max)):
-        if amount is not None:
-            found[name] = written(amount) if kind in SIZED else amount
-    found |= {} if row.per_unit else {"perUnit": False}
-    return found | ({"aggregate": True} if row.aggregate else {})
 
 
 def _there(environment: Environment) -> dict[str, Constraint]:

@@ -174,11 +174,6 @@ class Reading:
         return None
 
 
-def written(amount: int) -> int | str:
-    """MiB as a file has them: GiB where they are whole, else text with its unit."""
-    return amount // GIB if amount % GIB == 0 else f"{amount}MiB"
-
-
 def exact(value: Any) -> Decimal | None:
     """The number with all its digits; None for text, booleans, and numbers beyond all sense."""
     if type(value) not in (int, Decimal):

@@ -2,6 +2,7 @@
 
 from environments.models.access import AccessKind, AccessList, AccessListEntry, AccessRule, WalletAddress
 from environments.models.constraint import Constraint, constraint_path
+from environments.models.edit import Door, Edit
 from environments.models.engine import Engine, EngineKind, EngineState
 from environments.models.environment import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Environment, EnvironmentState
 from environments.models.host import Core, Device, DeviceHealth, Host
@@ -29,6 +30,8 @@ __all__ = [
     "Core",
     "Device",
     "DeviceHealth",
+    "Door",
+    "Edit",
     "Engine",
     "EngineKind",
     "EngineState",

@@ -9,11 +9,10 @@ from uuid import uuid4
 
 from django.db.models import QuerySet
 
-from environments.bounds import SIZED
-from environments.importing.constraints import export_constraints
-from environments.importing.reading import GIB, written
+from environments.bounds import GIB, SIZED
 from environments.models import (
     AccessKind,
+    Constraint,
     Engine,
     EngineKind,
     Environment,
@@ -27,7 +26,7 @@ from environments.models import (
 )
 
 
-def as_json(configuration: list[dict[str, Any]]) -> str:
+def as_json(configuration: list[dict[str, Any]] | dict[str, Any]) -> str:
     """JSON text in which every price keeps all its digits."""
     mark = uuid4().hex  # no text of the configuration looks like it
     text = json.dumps(configuration, indent=2, ensure_ascii=False, default=lambda number: f"{mark}{number:f}")
@@ -89,9 +88,14 @@ def _durations(terms: Environment | FreeTier) -> dict[str, int]:
     }
 
 
+def _written(amount: int) -> int | str:
+    """MiB as a file has them: GiB where they are whole, else text with its unit."""
+    return amount // GIB if amount % GIB == 0 else f"{amount}MiB"
+
+
 def _amounts(kind: str, row: Resource | FreeResource) -> dict[str, int | str]:
     found = {name: getattr(row, name) for name in ("total", "min", "max")}
-    return {name: written(amount) if kind in SIZED else amount for name, amount in found.items()}
+    return {name: _written(amount) if kind in SIZED else amount for name, amount in found.items()}
 
 
 def _resource(row: Resource) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def _resource(row: Resource) -> dict[str, Any]:
     }
     if row.sharing != usual:
         found["sharing"] = row.sharing
-    if constraints := export_constraints(row):
+    if constraints := _constraints(row):
         found["constraints"] = constraints
     if devices:
         told = {
@@ -121,6 +125,26 @@ def _resource(row: Resource) -> dict[str, Any]:
         found |= {key: value for key, value in told.items() if value}
         found["init"] = {"deviceRequests": request}
     return found
+
+
+def _constraints(resource: Resource) -> list[dict[str, Any]]:
+    rows = resource.constraints.select_related("target")
+    return [_constraint(row) for row in sorted(rows, key=_by_target)]
+
+
+def _by_target(row: Constraint) -> tuple[str, str, bool]:
+    return row.target_kind, row.target.slug if row.target else "", row.per_unit
+
+
+def _constraint(row: Constraint) -> dict[str, Any]:
+    kind = row.target.kind if row.target else row.target_kind
+    word = "gpu" if row.target_kind == ResourceKind.DEVICE else row.target_kind
+    found: dict[str, Any] = {"id": row.target.slug} if row.target else {"type": word}
+    for name, amount in (("min", row.min or None), ("max", row.max)):
+        if amount is not None:
+            found[name] = _written(amount) if kind in SIZED else amount
+    found |= {} if row.per_unit else {"perUnit": False}
+    return found | ({"aggregate": True} if row.aggregate else {})
 
 
 def _free(tier: FreeTier) -> dict[str, Any]:
