@@ -6,11 +6,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from compute_site.core.db import database_now
 from compute_site.core.errors import Rejected
+from environments.models import Environment
 from jobs.admission import agree_on, check_account, no_account
 from jobs.admission_reads import lock_account, queue_and_key
 from jobs.billing.charges import charge, price_per_minute
@@ -18,6 +20,7 @@ from jobs.billing.holds import check_covered, free_balance
 from jobs.models import Job
 from jobs.pending import estimated_wait, pending_reason
 from jobs.spec import Spec
+from jobs.terms import agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,27 @@ def quote(user: AbstractBaseUser, spec: Spec) -> Quote:
         refusal = refusal or _uncovered(account.pk, job.terms, job.max_duration)
     return Quote(
         refusal,
+        job,
+        price_per_minute(job.terms),
+        charge(job.terms, job.max_duration),
+        pending_reason(job, now),
+        estimated_wait(job, now),
+    )
+
+
+def fit(environment: Environment, spec: Spec) -> Quote:
+    """The quote for nobody in particular: what environment, engine, host and line say, and no account or access rule.
+
+    The environment comes with its engine, host and free tier. Nothing is written, nothing is locked.
+    """
+    now = database_now()
+    try:
+        agreed = agree(environment, spec, AnonymousUser(), now, restricted=False)
+    except (ValidationError, Rejected) as error:
+        return Quote(error)
+    job = Job(environment=environment, tier=spec.tier, **agreed)
+    return Quote(
+        None,
         job,
         price_per_minute(job.terms),
         charge(job.terms, job.max_duration),

@@ -20,7 +20,7 @@ from .progress import Failed, step
 
 Closure = Literal["missing", "full", "none"]
 CACHE = RUN / "debs"
-BATCH = 12
+BATCH = 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from . import children, sandbox
+from . import children, chromium, sandbox
 from .backing import Backing
 from .interrupts import Interrupted, Interrupts
 from .paths import REPOSITORY, RUN, Places
@@ -83,7 +83,12 @@ def _start(backing: Backing) -> dict[str, str]:
         warn("not root: tests that mount disks or start engines of their own cannot run")
     backing.start()
     backing.prepare_sandbox()
-    return {"TOOLS_IMAGE": sandbox.build_tools_image(backing.environment()["DOCKER_HOST"])}
+    found = {"TOOLS_IMAGE": sandbox.build_tools_image(backing.environment()["DOCKER_HOST"])}
+    try:
+        found["CHROMIUM"] = chromium.browser()
+    except Failed as problem:
+        warn(f"{problem} Tests of pages in a browser are skipped (with CI set, they fail).")
+    return found
 
 
 def _run(module: tuple[str, ...], environment: dict[str, str], interrupts: Interrupts) -> int:

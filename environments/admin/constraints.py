@@ -72,6 +72,7 @@ class ConstraintInline(TabularInline):
 
     model = Constraint
     form = ConstraintForm
+    tab = True
     fields = ("resource_slug", "target_slug", "target_kind", "per_unit", "aggregate", "min", "max")
     extra = 0
 

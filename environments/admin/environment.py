@@ -1,28 +1,30 @@
 """Environments: one page for everything that is offered, saved whole or not at all."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-from compute_site.core.admin import EditedAdmin, EditedForm, perform
+from compute_site.core.admin import EditedAdmin, perform
 from compute_site.core.showing import DASH
 from environments import editing
 from environments.admin.constraints import ConstraintInline, save_constraints
+from environments.admin.environment_form import EnvironmentForm, in_tabs
+from environments.admin.history import author, history, revert_page, to_tab
 from environments.admin.import_page import export_file, import_page
-from environments.admin.pictures import cores_picture, devices_picture, use_bars
+from environments.admin.jobs_now import jobs_now
+from environments.admin.pictures import devices_table, owners_picture, use_bars
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline, plain
 from environments.admin.saving import save_cores, save_rows
-from environments.cpuset import format_cores, parse_cores
-from environments.models import Constraint, Environment, EnvironmentState, PriceList, Resource
+from environments.history import find, record
+from environments.models import Constraint, Door, Environment, EnvironmentState, PriceList, Resource
 from environments.permissions import may_export, may_import
 from environments.rules import check_environment, size_warnings, totals_above, warnings
 from environments.use import free_amounts
@@ -32,46 +34,8 @@ STATES = {
     EnvironmentState.DRAINING: "info",
     EnvironmentState.RETIRED: "default",
 }
-NO_HOST = ("its jobs run on the fleet: no cores of ours", "shown after the first save")
+NO_HOST = "Its jobs run on the fleet: it has no cores and devices of ours."
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
-
-
-class EnvironmentForm(EditedForm):
-    """An environment with the list of its cores as text. `kept` are totals above the host's size from before."""
-
-    kept: Mapping[int, int] = {}
-    cores = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextInputWidget,
-        help_text="Cores that belong to it, for example 0-3,8. Empty = as many of the lowest free cores as the cpu"
-        " total below; without a cpu resource, all that nobody has.",
-    )
-
-    labels = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="What jobs may select it by: one line per label, its name and a short text, for example “gpu a100”.",
-    )
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.initial["labels"] = "\n".join(f"{name} {text}" for name, text in self.instance.labels.items())
-        if self.instance.pk is not None:
-            self.initial["cores"] = format_cores(self.instance.cores.values_list("index", flat=True))
-
-    def clean_labels(self) -> dict[str, str]:
-        """Text by name. Raises ValidationError for a name that comes twice; the rest is the model's to refuse."""
-        labels: dict[str, str] = {}
-        for line in filter(None, (text.strip() for text in self.cleaned_data["labels"].splitlines())):
-            name, _, text = line.partition(" ")
-            if name in labels:
-                raise ValidationError(f"{name} stands there twice; keep one line.")
-            labels[name] = text.strip()
-        return labels
-
-    def clean_cores(self) -> str:
-        """The same text in its shortest form. Raises ValidationError for what is no list of cores."""
-        return format_cores(parse_cores(self.cleaned_data["cores"]))
 
 
 class EnvironmentFilter(admin.RelatedFieldListFilter):
@@ -93,12 +57,11 @@ class EnvironmentAdmin(EditedAdmin):
     list_filter = ("state", "engine")
     list_select_related = ("engine", "free_tier")
     search_fields = ("slug", "description")
-    readonly_fields = ("state", "purpose", "core_picture", "device_picture")
+    readonly_fields = ("state", "purpose")
     actions_list = ("import_configuration", "export_configuration")
-    actions_detail = ("drain", "resume", "retire")
+    actions_detail = ("would_fit", "drain", "resume", "retire")
     fieldsets = (
         (None, {"fields": ("engine", "slug", "state", "purpose", "description", "labels", "seen_version")}),
-        ("Cores and devices", {"fields": ("cores", "core_picture", "device_picture")}),
         (
             "Limits",
             {
@@ -108,6 +71,8 @@ class EnvironmentAdmin(EditedAdmin):
                 )
             },
         ),
+        ("Cores", {"fields": ("cores",), "classes": ("tab",)}),
+        ("Why", {"fields": ("comment",), "classes": ("tab",)}),
     )
 
     @display(description="state", ordering="state", label=STATES)
@@ -154,17 +119,43 @@ class EnvironmentAdmin(EditedAdmin):
             environment.uses = list(uses[environment.pk].values())
         return page
 
-    @admin.display(description="who has which core")
-    def core_picture(self, environment: Environment) -> SafeString | str:
-        """The cores of the host."""
-        host = environment.engine.host if environment.pk else None
-        return cores_picture(host) if host else NO_HOST[environment.pk is None]
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *arguments: Any, **options: Any
+    ) -> HttpResponse:
+        """In tabs; beside the fields, who has which core and device, what runs now, and what was changed before."""
+        shown: dict[str, SafeString | str] = {}
+        obj: Environment | None = options.get("obj")
+        if obj is not None:
+            host, mine = obj.engine.host, str(obj)
+            shown = {
+                "cores": owners_picture(host, mine) if host else NO_HOST,
+                "devices": devices_table(host, mine) if host else NO_HOST,
+                "jobs": jobs_now(obj),
+                "history": history(obj, self.has_change_permission(request, obj)),
+            }
+        context.update(in_tabs(context, shown))
+        return super().render_change_form(request, context, *arguments, **options)
 
-    @admin.display(description="who has which device")
-    def device_picture(self, environment: Environment) -> SafeString | str:
-        """The devices of the host."""
-        host = environment.engine.host if environment.pk else None
-        return devices_picture(host) if host else NO_HOST[environment.pk is None]
+    def get_urls(self) -> list[URLPattern]:
+        """Besides the usual ones: the way back to an earlier state."""
+        view = self.admin_site.admin_view(self.revert)
+        return [
+            path("<int:pk>/history/<int:edit>/", view, name="environments_environment_revert"),
+            *super().get_urls(),
+        ]
+
+    def revert(self, request: HttpRequest, pk: int, edit: int) -> HttpResponse:
+        """The difference first."""
+        return revert_page(self, request, pk, edit)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """It stands on the page itself, with every value."""
+        environment = self.get_object(request, object_id)
+        if environment is None:
+            return super().history_view(request, object_id, extra_context)
+        return redirect(to_tab(environment))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """An environment stays on its engine."""
@@ -191,6 +182,7 @@ class EnvironmentAdmin(EditedAdmin):
         """An edit must not race with a reservation."""
         if obj.pk is not None:
             editing.lock_for_edit(obj)
+            find(obj)
         elif obj.engine.host_id is None:
             raise ValidationError({"engine": "A fleet engine has no host to take cores and memory from."})
         else:
@@ -226,6 +218,7 @@ class EnvironmentAdmin(EditedAdmin):
         save_rows(environment, rows[Resource], rows[PriceList])
         save_constraints(environment, rows[Constraint])
         check_environment(environment, form.kept)
+        record(environment, author(request, Door.PAGE, form.cleaned_data["comment"]))
         for warning in [*size_warnings([environment.pk]), *warnings(environment)]:
             messages.warning(request, warning)
 
@@ -247,6 +240,11 @@ class EnvironmentAdmin(EditedAdmin):
         """All Docker engines with their environments, as a file."""
         return export_file()
 
+    @action(description="What would fit now", permissions=["view"], url_path="would-fit")
+    def would_fit(self, request: HttpRequest, object_id: Any) -> HttpResponse:
+        """Asks admission and the queue, which stand above this layer."""
+        return redirect(reverse("admin:jobs_job_would_fit", args=[object_id]))
+
     @action(
         description="Drain",
         permissions=["change"],
@@ -259,7 +257,8 @@ class EnvironmentAdmin(EditedAdmin):
     )
     def drain(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
         """active → draining."""
-        return perform(self, request, object_id, editing.drain, "draining")
+        by = author(request, Door.BUTTON)
+        return perform(self, request, object_id, lambda row: editing.drain(row, by), "draining")
 
     @action(
         description="Resume",
@@ -273,7 +272,8 @@ class EnvironmentAdmin(EditedAdmin):
     )
     def resume(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
         """draining → active."""
-        return perform(self, request, object_id, editing.resume, "active again")
+        by = author(request, Door.BUTTON)
+        return perform(self, request, object_id, lambda row: editing.resume(row, by), "active again")
 
     @action(
         description="Retire",
@@ -287,4 +287,5 @@ class EnvironmentAdmin(EditedAdmin):
     )
     def retire(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
         """→ retired."""
-        return perform(self, request, object_id, editing.retire, "retired")
+        by = author(request, Door.BUTTON)
+        return perform(self, request, object_id, lambda row: editing.retire(row, by), "retired")

@@ -15,6 +15,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from environments.admin.history import author
 from environments.admin.import_form import ImportForm, filled_form
 from environments.importing import (
     Choice,
@@ -25,7 +26,7 @@ from environments.importing import (
     import_configuration,
     refusal_lines,
 )
-from environments.models import Engine, Environment
+from environments.models import Door, Engine, Environment
 
 SALT = "environments.import"
 LIFE = 3600  # seconds for which a plan that was shown can be applied
@@ -96,7 +97,8 @@ def _plan(admin: ModelAdmin, request: HttpRequest, shown: Shown) -> HttpResponse
 
 def _apply(admin: ModelAdmin, request: HttpRequest, shown: Shown) -> HttpResponse:
     try:
-        plan = import_configuration(shown.configuration.encode(), replace(shown.choice, dry_run=False))
+        choice = replace(shown.choice, dry_run=False)
+        plan = import_configuration(shown.configuration.encode(), choice, author(request, Door.IMPORT))
     except ValidationError as error:
         return _refused(admin, request, shown, error)
     if not plan.applied:

@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from compute_site.core.showing import mib
+from compute_site.core.showing import DASH, link, mib, table
 from environments.cpuset import format_cores
 from environments.models import Host, ResourceKind
 from environments.use import Place, ResourceUse, core_map, device_map
@@ -31,6 +31,67 @@ def cores_of(places: Sequence[Place]) -> SafeString:
         _tiles(places),
         words or "no cores yet: detect the host",
     )
+
+
+def owners_picture(host: Host, mine: str) -> SafeString:
+    """The cores by who has them: `mine` first, other environments by name, nobody last; a tile that is held links to
+    its job."""
+    owners: dict[str, list[Place]] = {mine: []}
+    for place in core_map(host):
+        owners.setdefault(", ".join(place.environments), []).append(place)
+    nobody = owners.pop("", [])
+    rows = [
+        ("this environment" if name == mine else name, places, _held(places))
+        for name, places in owners.items()
+    ]
+    rows += [("nobody", nobody, "free to take")] if nobody else []
+    cells = ((name, _tiles(places) or DASH, note) for name, places, note in rows)
+    return format_html(
+        '<div class="cs-owners">{}</div>{}',
+        format_html_join(
+            "",
+            '<span class="cs-name">{}</span><div><div class="cs-tiles">{}</div><div class="cs-note">{}</div></div>',
+            cells,
+        ),
+        legend(),
+    )
+
+
+def _held(places: Sequence[Place]) -> str:
+    held = sum(place.holder is not None for place in places)
+    return f"{format_cores(int(place.name) for place in places) or 'none'}: {held} held by jobs, {len(places) - held} free"
+
+
+def devices_table(host: Host, mine: str) -> SafeString | str:
+    """The devices of the host: what each is, who offers it, and which job holds it."""
+    there = {device.uuid: device for device in host.devices.all()}
+    rows = [
+        (
+            link(there[place.name], place.name),
+            there[place.name].model or DASH,
+            mib(there[place.name].memory_mib) if there[place.name].memory_mib else DASH,
+            there[place.name].health,
+            ", ".join("this environment" if name == mine else name for name in place.environments)
+            or "nobody",
+            _job(place),
+        )
+        for place in device_map(host)
+        if place.name in there
+    ]
+    head = ("device", "model", "memory", "health", "offered by", "held by")
+    note = '<p class="cs-note">{}</p>'
+    return format_html(
+        "{}" + note,
+        table(head, rows) if rows else "The host has no devices: detect it, or enter them.",
+        "Which of them a resource hands out is chosen with the resource.",
+    )
+
+
+def _job(place: Place) -> SafeString | str:
+    if place.holder is None:
+        return "free" if place.healthy else DASH
+    page = reverse("admin:jobs_job_of_attempt", args=[place.holder])
+    return format_html('<a class="cs-link" href="{}">a job</a>', page)
 
 
 def devices_picture(host: Host) -> SafeString:

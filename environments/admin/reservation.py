@@ -47,8 +47,7 @@ class ReservationAdmin(ReadOnlyAdmin):
     @admin.display(description="job")
     def job(self, reservation: Reservation) -> SafeString:
         """A link to the job whose attempt holds it."""
-        page = reverse("admin:jobs_job_of_attempt", args=[reservation.holder])
-        return format_html('<a class="cs-link" href="{}">the job of {}</a>', page, self.attempt(reservation))
+        return job_link(reservation)
 
     @display(
         description="state",
@@ -66,24 +65,41 @@ class ReservationAdmin(ReadOnlyAdmin):
     @admin.display(description="devices held")
     def devices(self, reservation: Reservation) -> str:
         """Devices that are held still, by the end of their uuid."""
-        live = [row.device.uuid[-8:] for row in reservation.reserved_devices.all() if row.released_at is None]
-        return ", ".join(live) or DASH
+        return devices_held(reservation) or DASH
 
     @admin.display(description="cores held")
     def cores(self, reservation: Reservation) -> str:
         """Cores that are held still."""
-        return (
-            format_cores(
-                row.core.index for row in reservation.reserved_cores.all() if row.released_at is None
-            )
-            or DASH
-        )
+        return cores_held(reservation) or DASH
 
     @admin.display(description="amounts held")
     def amounts_held(self, reservation: Reservation) -> str:
         """Amounts that are held still."""
-        live = [row for row in reservation.amounts.all() if row.released_at is None]
-        return ", ".join(_amount(row) for row in live if row.kind not in NAMED) or DASH
+        return amounts_held(reservation) or DASH
+
+
+def job_link(reservation: Reservation) -> SafeString:
+    """To the job whose attempt holds it."""
+    page = reverse("admin:jobs_job_of_attempt", args=[reservation.holder])
+    return format_html('<a class="cs-link" href="{}">the job of {}</a>', page, reservation.holder.hex[-8:])
+
+
+def devices_held(reservation: Reservation) -> str:
+    """Devices that it holds still, by the end of their uuid; reads prefetched rows."""
+    return ", ".join(
+        row.device.uuid[-8:] for row in reservation.reserved_devices.all() if row.released_at is None
+    )
+
+
+def cores_held(reservation: Reservation) -> str:
+    """Cores that it holds still, in their shortest form."""
+    return format_cores(row.core.index for row in reservation.reserved_cores.all() if row.released_at is None)
+
+
+def amounts_held(reservation: Reservation) -> str:
+    """Everything else that it holds still."""
+    live = [row for row in reservation.amounts.all() if row.released_at is None]
+    return ", ".join(_amount(row) for row in live if row.kind not in NAMED)
 
 
 def _amount(row: ReservedAmount) -> str:

@@ -48,6 +48,8 @@ class ResourceForm(StrictForm):
         self.fields["total"].required = False
         if self.instance.pk is None:
             return
+        if self.instance.kind != ResourceKind.DEVICE:  # which stays
+            self.fields["chosen_devices"].widget = forms.MultipleHiddenInput()
         self.initial["chosen_devices"] = list(self.instance.devices.values_list("pk", flat=True))
         part = FreeResource.objects.filter(resource=self.instance).first()
         if part is not None:
@@ -71,14 +73,17 @@ class ResourceForm(StrictForm):
         return cleaned
 
 
-class ResourceInline(TabularInline):
-    """What the environment offers."""
+class ResourceInline(StackedInline):
+    """What the environment offers, each resource with room for its amounts."""
 
     model = Resource
     form = ResourceForm
+    tab = True
     fields = (
-        *("slug", "kind", "total", "min", "max", "sharing", "chosen_devices"),
-        *("free_total", "free_min", "free_max"),
+        ("slug", "kind", "sharing"),
+        ("total", "min", "max"),
+        ("free_total", "free_min", "free_max"),
+        "chosen_devices",
     )
 
     @admin.display(description="devices")
@@ -108,6 +113,7 @@ class FreeTierInline(StackedInline):
 
     model = FreeTier
     form = FreeTierForm
+    tab = True
     extra = 0
     max_num = 1
     verbose_name_plural = "free tier"
@@ -155,6 +161,7 @@ class PriceListInline(StackedInline):
 
     model = PriceList
     form = PriceListForm
+    tab = True
     fields = ("currency", "prices")
     extra = 0
 
@@ -177,6 +184,7 @@ class AccessRuleInline(TabularInline):
 
     model = AccessRule
     form = AccessRuleForm
+    tab = True
     fields = ("tier", "kind", "value")
     extra = 0
 

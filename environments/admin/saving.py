@@ -79,7 +79,9 @@ def _set_free_part(resource: Resource, row: forms.ModelForm, tier: FreeTier | No
         FreeResource.objects.filter(resource=resource).delete()
         return
     if tier is None:
-        raise ValidationError({"free_total": "There is no free tier; add one below, or leave this empty."})
+        raise ValidationError(
+            {"free_total": "There is no free tier; add one on its tab, or leave this empty."}
+        )
     part = FreeResource.objects.filter(resource=resource, free_tier=tier).first()
     part = part or FreeResource(resource=resource, free_tier=tier)
     part.resource, part.total, part.min, part.max = resource, total, least or 0, most

@@ -3,7 +3,7 @@
 from environments.exporting import as_json, docker_engines, export_engine, export_environment
 from environments.importing.applying import Choice, import_configuration
 from environments.importing.paths import refusal_lines
-from environments.importing.plan import Change, Note, Plan
+from environments.importing.plan import Change, Note, Plan, Value, difference
 from environments.importing.tokens import check_tokens, read_tokens
 
 __all__ = [
@@ -11,8 +11,10 @@ __all__ = [
     "Choice",
     "Note",
     "Plan",
+    "Value",
     "as_json",
     "check_tokens",
+    "difference",
     "docker_engines",
     "export_engine",
     "export_environment",

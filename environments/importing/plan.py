@@ -98,14 +98,19 @@ class Plan:
 
 def compared(kind: str, name: str, path: str, before: dict[str, Any] | None, after: dict[str, Any]) -> Change:
     """What became of an environment or engine, from its exported form before (None = it was not there) and after."""
-    old, new = dict(_flat(before or {})), dict(_flat(after))
-    values = tuple(
+    values = difference(before or {}, after)
+    what = CREATED if before is None else CHANGED if values else KEPT
+    return Change(what, kind, name, path, values)
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Value, ...]:
+    """Each value that differs between two exported forms."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    return tuple(
         Value(key, old.get(key), new.get(key))
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     )
-    what = CREATED if before is None else CHANGED if values else KEPT
-    return Change(what, kind, name, path, values)
 
 
 def _told(value: str | None) -> str:

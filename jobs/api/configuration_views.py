@@ -15,7 +15,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from compute_site.core.api import StrictJSONParser
+from environments.history import Author
 from environments.importing import Choice, as_json, docker_engines, export_engine, import_configuration
+from environments.models import Door
 from environments.permissions import may_export, may_import
 from jobs.api.configuration_serializers import ImportRequest, PlanDetail, plan_detail
 from jobs.api.pointers import pointer_of
@@ -58,7 +60,8 @@ class ConfigurationImport(APIView):
         wanted = dict(asked.validated_data)
         configuration = wanted.pop("configuration")
         try:
-            plan = import_configuration(configuration, Choice(**wanted))
+            author = Author(request.user.get_username(), Door.IMPORT)
+            plan = import_configuration(configuration, Choice(**wanted), author)
         except ValidationError as error:
             found = error.update_error_dict({})
             pointed = {pointer_of(path, configuration).removeprefix("/"): found[path] for path in found}
