@@ -37,15 +37,19 @@ class StrictForm(forms.ModelForm):
         """What the paths of this form's own refusals begin with, e.g. "resources.ram."."""
         return ""
 
+    def field_of(self, path: str) -> str:
+        """The field beside which a refusal at this path stands; empty for none of this form."""
+        prefix = self.path()
+        return path.removeprefix(prefix) if path.startswith(prefix) else ""
+
     def clean(self) -> dict[str, Any]:
         """Adds the refusals of an earlier try to save."""
         cleaned = super().clean() or self.cleaned_data
-        prefix = self.path()
         for path, found in self.refused.items():
-            name = path.removeprefix(prefix) if path.startswith(prefix) else ""
+            name = self.field_of(path)
             if name in self.fields:
                 self.add_error(name, list(found))
-            elif not prefix:
+            elif not self.path():
                 self.add_error(
                     None, list(found) if path == NON_FIELD_ERRORS else [f"{path}: {text}" for text in found]
                 )

@@ -96,6 +96,10 @@ def in_tabs(context: Mapping[str, Any], shown: Mapping[str, SafeString | str]) -
     inlines = context["inline_admin_formsets"]
     there = {part.tab for part in parts} | {inline.formset.prefix for inline in inlines}
     wrong = _errors(parts, inlines)
+    for path in context["adminform"].form.refused:
+        head = path.split(".")[0]  # what belongs to all rows of a tab together
+        if head in TABS and not wrong.get(head):
+            wrong[head] = 1
     items = [
         {"title": _title(title, wrong.get(tab, 0)), "inline": tab, "link": "", "has_permission": True}
         for tab, title in TABS.items()

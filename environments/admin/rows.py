@@ -59,6 +59,12 @@ class ResourceForm(StrictForm):
         """Refusals of a resource name its slug."""
         return f"resources.{self.data.get(self.add_prefix('slug'), '')}."
 
+    def field_of(self, path: str) -> str:
+        """Its devices and its free part have fields of other names here."""
+        field = super().field_of(path)
+        free = super().field_of(path.removeprefix("free_tier.")) if path.startswith("free_tier.") else ""
+        return f"free_{free}" if free else {"devices": "chosen_devices"}.get(field, field)
+
     def clean(self) -> dict[str, Any]:
         """An empty total is the number of devices, or of the cores named above."""
         cleaned = super().clean()

@@ -148,7 +148,7 @@ def test_what_would_fit(page: Page, site: Site):
 
 def test_revert(page: Page, site: Site):
     assign_cores(site.environment, "0-3,6")
-    Resource.objects.filter(slug="ram").update(total=4000, max=4000)  # past the history
+    Resource.objects.filter(slug="ram").update(total=5000, max=5000)  # past the history
     page.goto(one(site.environment))
     open_tab(page, "General")
     page.locator("#id_description").fill("later")
