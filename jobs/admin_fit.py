@@ -44,7 +44,7 @@ class FitForm(forms.Form):
                 min_value=0,
                 required=False,
                 widget=UnfoldAdminIntegerFieldWidget,
-                help_text=f"In {UNITS[use.kind]}; empty = what a job gets that does not ask ({use.min}).",
+                help_text=f"In {UNITS[use.kind]}; empty = not asked.",
             )
 
     @property
@@ -85,7 +85,7 @@ def _answer(environment: Environment, form: FitForm, uses: Mapping[str, Resource
         "verdict": verdict(found),
         "price": _price(found),
         "filled": _filled(environment, found, asked, uses, tier),
-        "access": f"Only those whom its {rules} access rules name may use this tier." if rules else "",
+        "access": f"Only those whom its access rules ({rules}) name may use this tier." if rules else "",
     }
 
 

@@ -6,7 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
@@ -71,7 +72,7 @@ def fit(environment: Environment, spec: Spec) -> Quote:
     """
     now = database_now()
     try:
-        agreed = agree(environment, spec, AnonymousUser(), now, restricted=False)
+        agreed = agree(environment, spec, get_user_model()(), now, restricted=False)
     except (ValidationError, Rejected) as error:
         return Quote(error)
     job = Job(environment=environment, tier=spec.tier, **agreed)

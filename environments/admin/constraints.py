@@ -76,6 +76,12 @@ class ConstraintInline(TabularInline):
     fields = ("resource_slug", "target_slug", "target_kind", "per_unit", "aggregate", "min", "max")
     extra = 0
 
+    def get_fields(self, request: Any, obj: Any = None) -> Any:
+        """Who may only look sees the resources themselves."""
+        if self.has_change_permission(request, obj):
+            return self.fields
+        return ("resource", "target", *self.fields[2:])
+
 
 def save_constraints(environment: Environment, rows: Iterable[ConstraintForm]) -> None:
     """Write the rows that were changed or added. Needs the host's lock; raises ValidationError."""

@@ -161,6 +161,13 @@ class EnvironmentAdmin(EditedAdmin):
         """An environment stays on its engine."""
         return (*self.readonly_fields, "engine") if obj else self.readonly_fields
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Who may only look sees what the environment is, without the fields that only a form has."""
+        if obj is None or self.has_change_permission(request, obj):
+            return self.fieldsets
+        (_, general), limits, *_ = self.fieldsets
+        return ((None, {"fields": [name for name in general["fields"] if name != "seen_version"]}), limits)
+
     def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
         """A new environment starts with rows for cpu, ram and disk."""
         options = super().get_formset_kwargs(request, obj, inline, prefix)
@@ -214,7 +221,10 @@ class EnvironmentAdmin(EditedAdmin):
             ]
             rows.setdefault(formset.model, []).extend(kept)
         text = form.cleaned_data["cores"]
-        save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
+        if environment.engine.host_id is not None:
+            save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
+        elif text:
+            raise ValidationError({"cores": "Its jobs run on the fleet; leave this empty."})
         save_rows(environment, rows[Resource], rows[PriceList])
         save_constraints(environment, rows[Constraint])
         check_environment(environment, form.kept)

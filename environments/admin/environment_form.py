@@ -58,7 +58,8 @@ class EnvironmentForm(EditedForm):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.initial["labels"] = "\n".join(f"{name} {text}" for name, text in self.instance.labels.items())
-        self.fields["description"].widget.attrs["rows"] = 3
+        if "description" in self.fields:  # not for who may only look
+            self.fields["description"].widget.attrs["rows"] = 3
         if self.instance.pk is not None:
             self.initial["cores"] = format_cores(self.instance.cores.values_list("index", flat=True))
 

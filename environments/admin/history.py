@@ -53,7 +53,9 @@ def history(environment: Environment, may_revert: bool) -> SafeString | str:
 
 def _row(edit: Edit, older: Edit | None, may_revert: bool) -> tuple[Any, ...]:
     page = reverse("admin:environments_environment_revert", args=[edit.environment_id, edit.pk])
-    link = format_html('<a class="cs-link" href="{}">revert to this</a>', page) if may_revert else ""
+    link = (
+        format_html('<a class="cs-link cs-revert" href="{}">revert to this</a>', page) if may_revert else ""
+    )
     how = edit.get_door_display()
     who = format_html("{}<div class='cs-note'>{}</div>", edit.by, how) if edit.by else how
     said = format_html("<div>“{}”</div>", edit.comment) if edit.comment else ""

@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                             ("import", "by an import"),
                             ("revert", "reverted"),
                             ("code", "by the site itself"),
-                            ("found", "as it was found, changed by nobody that is known"),
+                            ("found", "found so, not by an edit"),
                         ],
                         max_length=8,
                     ),

@@ -12,7 +12,7 @@ class Door(models.TextChoices):
     IMPORT = "import", "by an import"
     REVERT = "revert", "reverted"
     CODE = "code", "by the site itself"
-    FOUND = "found", "as it was found, changed by nobody that is known"
+    FOUND = "found", "found so, not by an edit"
 
 
 class Edit(models.Model):

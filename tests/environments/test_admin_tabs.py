@@ -1,0 +1,137 @@
+"""The environment's page in tabs: where errors are marked, its history, and the page of a revert."""
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from environments.editing import assign_cores
+from environments.models import Edit, Engine, Environment
+from environments.setup import create_environment
+from tests.environments.conftest import take
+from tests.environments.test_admin import ADD, add_rows, errors, fields_of, new, page, row
+from tests.factories import make_user
+
+
+def tabs(response) -> list[str]:
+    (found,) = response.context_data["tab_list"]
+    return [str(item["inline"]) for item in found["items"]]
+
+
+def revert_page(edit: Edit) -> str:
+    return f"/admin/environments/environment/{edit.environment_id}/history/{edit.pk}/"
+
+
+@pytest.mark.usefixtures("unrendered")
+class TestTabs:
+    def test_a_new_one_has_no_jobs_and_no_history(self, browser, engine):
+        there = ["general", "resources", "cores", "access_rules", "price_lists", "free_tier", "constraints"]
+        assert tabs(browser.get(ADD)) == there
+
+    @pytest.mark.parametrize(
+        ("changes", "tab"),
+        [
+            ({"slug": "A b"}, "general"),
+            ({"cores": "0-99"}, "cores"),
+            ({"disk.total": 0}, "resources"),
+            ({"disk.total": ""}, "resources"),
+            ({"price_lists-0-prices": "tpu 1"}, "price_lists"),
+            ({"price_lists-TOTAL_FORMS": 0}, "price_lists"),
+        ],
+        ids=str,
+    )
+    def test_the_first_with_an_error_is_opened(self, browser, engine, changes, tab):
+        data = new(browser, engine)
+        for name, value in changes.items():
+            slug, _, rest = name.partition(".")
+            data[row(data, slug) + rest if rest else name] = value
+        response = browser.post(ADD, data)
+        assert response.context_data["open_tab"] == tab
+        titles = {
+            item["inline"]: str(item["title"]) for item in response.context_data["tab_list"][0]["items"]
+        }
+        assert [name for name, title in titles.items() if "cs-count" in title] == [tab]
+        assert not Environment.objects.exists()
+
+    def test_free_parts_and_devices_in_use_stand_beside_their_fields(self, browser, environment):
+        data = fields_of(browser.get(page(environment)))
+        ram, gpu = row(data, "ram"), row(data, "gpu")
+        response = browser.post(page(environment), data | {ram + "total": 1024, ram + "max": 1024})
+        assert errors(response)["ram.free_total"] == [
+            "2048 is more than the resource's total of 1024; lower it."
+        ]
+        take(environment, gpu=2)
+        kept = data[gpu + "chosen_devices"][1:]
+        fewer = {gpu + "chosen_devices": kept, gpu + "total": 1, gpu + "max": 1}
+        found = errors(browser.post(page(environment), data | fewer))
+        assert "is held by a running job" in found["gpu.chosen_devices"][0]
+
+    def test_one_of_the_fleet(self, browser, db):
+        engine = Engine.objects.create(name="fleet", kind="fleet")
+        made = create_environment(engine, "all", cpu=4, ram_mib=1024, disk_mib=1024, prices={"cpu": 1})
+        data = fields_of(browser.get(page(made)))
+        assert browser.post(page(made), data | {"cores": "0"}).context_data["open_tab"] == "cores"
+        response = browser.post(page(made), data | {"description": "everywhere"})
+        assert response.status_code == 302, errors(response)
+        assert made.edits.count() == 2
+        refused = browser.get(revert_page(made.edits.last())).context_data["refused"]
+        assert "fleet/all is served by the fleet" in str(refused)
+
+
+class TestHistory:
+    def test_a_save_with_its_comment_and_rows_is_one_entry(self, browser, environment):
+        data = fields_of(browser.get(page(environment)))
+        add_rows(data, "access_rules", tier="paid", kind="user", value="ada")
+        data |= {"comment": "for ada", row(data, "ram") + "max": 4096}
+        assert browser.post(page(environment), data).status_code == 302
+        edit = environment.edits.all()[0]
+        assert (edit.by, edit.door, edit.comment) == ("olga", "page", "for ada")
+        assert environment.edits.count() == 2
+        html = browser.get(page(environment)).content.decode()
+        assert "“for ada”" in html
+        assert "<code>access.users</code> <b>nothing</b> → <b>ada</b>" in html
+        assert "<code>resources[ram].max</code> <b>8</b> → <b>4</b>" in html
+        again = browser.get(f"/admin/environments/environment/{environment.pk}/history/")
+        assert again.url == f"{page(environment)}#history"
+
+    def test_a_stale_form_leaves_none(self, browser, environment):
+        data = fields_of(browser.get(page(environment)))
+        assign_cores(environment, "0-4")
+        assert browser.post(page(environment), data | {"description": "x"}).status_code == 200
+        assert environment.edits.count() == 2
+
+    def test_revert(self, browser, environment):
+        first = environment.edits.get()
+        assign_cores(environment, "0-5")
+        shown = browser.get(revert_page(first))
+        assert "<b>0, 1, 2, 3, 4, 5</b> → <b>0, 1, 2, 3</b>" in shown.content.decode()
+        expected = shown.context_data["plan"].fingerprint
+        assign_cores(environment, "0-6")
+        stale = browser.post(revert_page(first), {"expected": expected})
+        assert "It was changed since this page was opened." in stale.content.decode()
+        assert environment.cores.count() == 7
+        expected = stale.context_data["plan"].fingerprint
+        done = browser.post(revert_page(first), {"expected": expected, "comment": "too many"})
+        assert done.status_code == 302
+        assert environment.cores.count() == 4
+        edit = environment.edits.all()[0]
+        assert (edit.by, edit.door, edit.comment) == ("olga", "revert", "too many")
+
+    def test_a_refused_revert_tells_the_numbers(self, browser, environment):
+        first = environment.edits.get()
+        assign_cores(environment, "0-5")
+        take(environment, cpu=6)
+        html = browser.get(revert_page(first)).content.decode()
+        assert "Cores 4-5 are held by running jobs and cannot be taken away; drain the environment" in html
+        assert "Revert to this" not in html
+        assert environment.cores.count() == 6
+
+    def test_only_who_may_change_it(self, client, environment):
+        viewer = make_user("vera")
+        viewer.is_staff = True
+        viewer.save()
+        viewer.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+        client.force_login(viewer)
+        html = client.get(page(environment)).content.decode()
+        assert "Made." in html
+        assert "cpu 1" in html
+        assert "revert to this" not in html
+        assert client.get(revert_page(environment.edits.get())).status_code == 404
