@@ -96,6 +96,16 @@ def test_what_a_job_holds_is_refused_with_the_way_out(page: Page, site: Site):
     expect(page).to_have_url(re.compile("/admin/jobs/job/"))
 
 
+def test_every_tab_is_in_sight_in_a_narrow_window(page: Page, site: Site):
+    page.set_viewport_size({"width": 420, "height": 800})
+    page.goto(one(site.environment))
+    for tab in page.locator("#tabs-items a").all():
+        tab.click()
+        expect(tab).to_have_class(re.compile("active"))
+    assert page.locator("#tabs-items a").count() == 10
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
 def run_job() -> Any:
     user = make_user("ada")
     make_account("ada's", user)
