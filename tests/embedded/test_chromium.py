@@ -1,10 +1,11 @@
 """Which browser the tests of the pages get."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from compute_site.embedded import chromium
+from compute_site.embedded import chromium, packages
 from compute_site.embedded.progress import Failed
 
 
@@ -55,11 +56,11 @@ def test_else_unpacked_once_with_its_libraries_and_fonts_beside_it(monkeypatch):
         folder.mkdir()
         program(folder, "chromium", 'echo "Chromium of $LD_LIBRARY_PATH with $FONTCONFIG_FILE"')
 
-    monkeypatch.setattr(chromium.packages, "unpack", unpack)
+    monkeypatch.setattr(packages, "unpack", unpack)
     path = chromium.browser()
     assert chromium.browser() == path
     assert unpacked == [(chromium.PACKAGES, "missing")]
-    done = chromium.subprocess.run([path], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run([path], capture_output=True, text=True, check=True).stdout
     root = chromium.UNPACKED
     assert f"{root}/usr/lib/x86_64-linux-gnu" in done
     assert f"{root}/fonts.conf" in done

@@ -72,7 +72,7 @@ class TestTabs:
         response = browser.post(page(made), data | {"description": "everywhere"})
         assert response.status_code == 302, errors(response)
         assert made.edits.count() == 2
-        refused = browser.get(revert_page(made.edits.last())).context_data["refused"]
+        refused = browser.get(revert_page(made.edits.all()[0])).context_data["refused"]
         assert "fleet/all is served by the fleet" in str(refused)
 
 
