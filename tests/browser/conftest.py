@@ -15,9 +15,9 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 NONE = "CHROMIUM is not set: the pages are not tested in a browser (./run test sets it)"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Skips without CHROMIUM, and fails where CI is set."""
+    """Skips without CHROMIUM, and fails where CI is set. Ends with its file: its loop is in the way of asyncio."""
     path = os.environ.get("CHROMIUM")
     if not path:
         if os.environ.get("CI"):
