@@ -19,6 +19,7 @@ from django.utils.text import slugify
 from compute_site.core.db import lock_one
 from compute_site.core.models import save_changed, save_clean
 from environments import editing
+from environments.history import SITE, find, record
 from environments.models import (
     AccessKind,
     AccessRule,
@@ -112,6 +113,8 @@ def _read_terms() -> _Terms:
 
 def _write(environment: Environment, host: Host, terms: _Terms) -> None:
     """All rows, only those that differ; then every rule. Needs the host's lock."""
+    if environment.pk is not None:
+        find(environment)
     if environment.state == EnvironmentState.RETIRED:
         editing.revive(environment)
     expiry = Environment._meta.get_field("storage_expiry").get_default()
@@ -126,6 +129,7 @@ def _write(environment: Environment, host: Host, terms: _Terms) -> None:
     _write_price(environment, terms)
     _write_access(environment, terms)
     check_environment(environment)
+    record(environment, SITE)
 
 
 def _write_resources(environment: Environment, host: Host) -> None:

@@ -23,6 +23,7 @@ from environments.admin.jobs_now import jobs_now
 from environments.admin.pictures import devices_table, owners_picture, use_bars
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline, plain
 from environments.admin.saving import save_cores, save_rows
+from environments.cpuset import format_cores
 from environments.history import find, record
 from environments.models import Constraint, Door, Environment, EnvironmentState, PriceList, Resource
 from environments.permissions import may_export, may_import
@@ -162,11 +163,12 @@ class EnvironmentAdmin(EditedAdmin):
         return (*self.readonly_fields, "engine") if obj else self.readonly_fields
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Who may only look sees what the environment is, without the fields that only a form has."""
+        """Who may only look has no use for what a form alone has."""
         if obj is None or self.has_change_permission(request, obj):
             return self.fieldsets
-        (_, general), limits, *_ = self.fieldsets
-        return ((None, {"fields": [name for name in general["fields"] if name != "seen_version"]}), limits)
+        (title, general), *others, _ = self.fieldsets
+        shown = [name for name in general["fields"] if name != "seen_version"]
+        return ((title, {"fields": shown}), *others)
 
     def get_formset_kwargs(self, request: HttpRequest, obj: Any, inline: Any, prefix: str) -> dict[str, Any]:
         """A new environment starts with rows for cpu, ram and disk."""

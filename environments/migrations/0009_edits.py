@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("environments", "0005_slots"),
+        ("environments", "0008_wallets"),
     ]
 
     operations = [
