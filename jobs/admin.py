@@ -13,7 +13,7 @@ from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, perform
 from compute_site.core.showing import DASH, ago, pairs, pill, when
-from environments.admin.environment import EnvironmentFilter
+from environments.admin.environment_filter import EnvironmentFilter
 from jobs import admin_pages as pages
 from jobs.admin_fit import would_fit
 from jobs.cancellation import cancel

@@ -39,15 +39,6 @@ NO_HOST = "Its jobs run on the fleet: it has no cores and devices of ours."
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
 
 
-class EnvironmentFilter(admin.RelatedFieldListFilter):
-    """For lists of what belongs to environments: reads their engines, which name them, with them."""
-
-    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
-        """As Django's, in one statement."""
-        rows = Environment.objects.select_related("engine").order_by("engine__name", "slug")
-        return [(row.pk, str(row)) for row in rows]
-
-
 @admin.register(Environment)
 class EnvironmentAdmin(EditedAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""
