@@ -13,6 +13,7 @@ from environments.models import (
     EngineState,
     Environment,
     EnvironmentState,
+    PriceList,
     Tier,
     WalletAddress,
 )
@@ -56,6 +57,13 @@ def offered(person: Person) -> QuerySet[Environment]:
 def offered_to(person: Person, tier: str) -> QuerySet[Environment]:
     """The offered ones whose `tier` is open to `person`; not those that measure their host: they are no offer."""
     return offered(person).filter(is_open(tier, person), benchmark=False)
+
+
+def visible_to(person: Person) -> QuerySet[Environment]:
+    """The offered ones of which `person` may use some tier that there is: the paid one if there are prices, or the free."""
+    prices = Exists(PriceList.objects.filter(environment=OuterRef("pk")))
+    paid = is_open(Tier.PAID, person) & Q(prices)
+    return offered(person).filter(paid | is_open(Tier.FREE, person) & Q(free_tier__isnull=False))
 
 
 def may_use(environment: Environment, tier: str, person: Person) -> bool:

@@ -6,7 +6,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 
@@ -17,7 +16,8 @@ from environments.use import free_amounts, job_places
 from jobs.billing.charges import money_text, price_per_minute
 from jobs.billing.holds import check_covered, free_balance
 from jobs.billing.models import Account
-from jobs.line import Waiting, read_lines, running_jobs
+from jobs.caps import account_reason
+from jobs.line import Waiting, read_lines
 from jobs.models import Job
 from jobs.overdue import healthy_devices, is_kept_from
 from jobs.pending import place_reasons, shortage
@@ -107,7 +107,7 @@ def _candidates(
         job_places(keys),
     )
     healthy = healthy_devices(keys)
-    capped = running_jobs(account.pk) >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT
+    capped = account_reason(account.pk)
     for environment, agreed in taking:
         ahead = sum(_is_ahead(one, tier) for one in lines[environment.pk])
         dead = next(place_reasons(environment, now), "")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from compute_site.core.db import all_rows
 from environments.models import Tier
+from jobs.caps import full_accounts
 from jobs.models import Job, JobStatus
-from jobs.models.job import ACTIVE
 
 LONGEST = 200  # of a longer line nothing is foretold
 LINES_SQL = """
@@ -70,15 +70,3 @@ def ahead_of(job: Job, now: datetime) -> QuerySet[Job]:
 def place_in_line(job: Job, now: datetime) -> int:
     """The job's place in the line of its environment, from 1."""
     return 1 + ahead_of(job, now).count()
-
-
-def full_accounts() -> QuerySet[Job, int]:
-    """Keys of the accounts that run as many jobs as they may."""
-    running = Job.objects.filter(status__in=sorted(ACTIVE)).order_by().values("account")
-    full = running.annotate(jobs=Count("pk")).filter(jobs__gte=settings.MAX_RUNNING_JOBS_PER_ACCOUNT)
-    return full.values_list("account", flat=True)
-
-
-def running_jobs(account_id: int) -> int:
-    """How many jobs of the account hold something of a machine now."""
-    return Job.objects.filter(account=account_id, status__in=sorted(ACTIVE)).count()

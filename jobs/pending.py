@@ -11,8 +11,9 @@ from environments.alone import in_the_way
 from environments.models import Engine, EngineState, Environment, EnvironmentState, ResourceKind
 from environments.slots import out_of_reach
 from environments.use import ResourceUse, free_amounts, job_places
+from jobs.caps import account_reason
 from jobs.estimate import Estimates
-from jobs.line import place_in_line, running_jobs
+from jobs.line import place_in_line
 from jobs.measuring import before_a_benchmark
 from jobs.models import Job, JobStatus
 from jobs.overdue import healthy_devices, is_kept_from, most
@@ -32,7 +33,7 @@ def pending_reason(job: Job, now: datetime | None = None) -> str | None:
     if job.not_before is not None and job.not_before > now:
         return f"retry after {_time(job.not_before)}"
     if job.environment.engine.host is None:
-        return next(place_reasons(job.environment, now))
+        return account_reason(job.account_id) or next(place_reasons(job.environment, now))
     reasons = [*place_reasons(job.environment, now), *_caps(job), *_shortages(job)]
     reasons += filter(None, [out_of_reach(job.environment, job.terms["resources"])])
     reasons += filter(None, [in_the_way(job.environment), before_a_benchmark(job.environment)])
@@ -51,7 +52,7 @@ def estimated_wait(job: Job, now: datetime | None = None) -> int | None:
     now = now or database_now()
     if any(place_reasons(job.environment, now)) or out_of_reach(job.environment, job.terms["resources"]):
         return None
-    if running_jobs(job.account_id) >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT or is_kept_from(job, now):
+    if account_reason(job.account_id) or is_kept_from(job, now):
         return None
     wait = Estimates([job.environment], now).of_job(job)
     later = (job.not_before - now).total_seconds() if job.not_before is not None else 0
@@ -102,10 +103,8 @@ def ordinal(number: int) -> str:
 
 def _caps(job: Job) -> Iterator[str]:
     """The most jobs at once: of the account, and of the environment or its free tier."""
-    most_of_account = settings.MAX_RUNNING_JOBS_PER_ACCOUNT
-    running = running_jobs(job.account_id)
-    if running >= most_of_account:
-        yield f"{running} of at most {most_of_account} jobs of the account run"
+    if reason := account_reason(job.account_id):
+        yield reason
     running, allowed = job_places([job.environment_id])[job.environment_id, job.tier]
     if allowed is not None and running >= allowed:
         yield f"{running} of at most {allowed} {job.tier} jobs run"

@@ -14,6 +14,7 @@ from compute_site.core.models import new_public_id
 from environments import reservations
 from environments.models import Engine, EngineState, Environment
 from environments.slots import out_of_reach
+from jobs.caps import check_account
 from jobs.measuring import DUE, due_values
 from jobs.models import Attempt, Job, JobStatus
 from jobs.overdue import Kept
@@ -33,9 +34,6 @@ NOT_PASSED = ("jobs", "account", "host")
 LOCKED_SQL = """
     SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
        FOR NO KEY UPDATE SKIP LOCKED
-"""
-ACCOUNT_SQL = """
-    SELECT count(*) FROM jobs_job WHERE account_id = %s AND status IN ('preparing', 'running', 'collecting')
 """
 MAY_START_SQL = f"""
     SELECT g.state, w.status, {DUE} FROM environments_engine g, workers_worker w
@@ -137,7 +135,7 @@ def _reserve(engine: Engine, worker: Worker, job: Job, kept: Kept, *, near_cap: 
         )
         kept.check(job)
         if near_cap:
-            _check_account(job)
+            check_account(job.account_id)
         attempt = _make_attempt(engine, worker, job, holder, claim)
         move_job(
             job.pk,
@@ -170,18 +168,6 @@ def _make_attempt(
     )
     attempt.save(force_insert=True)
     return attempt
-
-
-def _check_account(job: Job) -> None:
-    """Count the jobs of the account with nobody else counting: engines of several hosts take at the same time, and
-    their host locks do not keep them apart. Raises CapacityUnavailable. Kept until the transaction ends."""
-    first_row("SELECT pg_advisory_xact_lock(hashtextextended('account jobs', %s))", [job.account_id])
-    row = first_row(
-        ACCOUNT_SQL, [job.account_id]
-    )  # a new statement: sees what the one before us has committed
-    assert row is not None
-    if row[0] >= settings.MAX_RUNNING_JOBS_PER_ACCOUNT:
-        raise CapacityUnavailable(f"{row[0]} jobs of the account run already", resource="account")
 
 
 def _note_passed_over(jobs: Sequence[Job]) -> None:

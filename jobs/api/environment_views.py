@@ -13,11 +13,11 @@ from jobs.api.offers import Offer, offered_environments, offers
 
 
 class EnvironmentList(APIView):
-    """All environments on offer."""
+    """All environments that the caller may use."""
 
     @extend_schema(operation_id="environments_list", responses=Offer(many=True))
     def get(self, request: Request) -> Response:
-        """Environments with their resources, free now, prices, limits and queue."""
+        """Environments that you may use, with their resources, free now, prices, limits and queue."""
         return Response(Offer(offers(offered_environments(cast(Person, request.user))), many=True).data)
 
 
@@ -26,6 +26,6 @@ class EnvironmentOne(APIView):
 
     @extend_schema(operation_id="environments_retrieve", responses=Offer)
     def get(self, request: Request, public_id: Any) -> Response:
-        """One environment with its resources, free now, prices, limits and queue."""
+        """One environment that you may use, with its resources, free now, prices, limits and queue."""
         environment = get_object_or_404(offered_environments(cast(Person, request.user)), public_id=public_id)
         return Response(Offer(offers([environment])[0]).data)

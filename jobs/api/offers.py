@@ -7,7 +7,7 @@ from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
 from compute_site.core.db import database_now
-from environments.access import Person, offered
+from environments.access import Person, visible_to
 from environments.models import Constraint, Environment, EnvironmentState, FreeTier, ResourceKind, Tier
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
@@ -94,9 +94,9 @@ class Offer(Limits):
 
 
 def offered_environments(person: Person) -> QuerySet[Environment]:
-    """Environments on offer, with their prices and constraints; and those that `person` may measure hosts with."""
+    """Environments that `person` may use in some tier, or measure their hosts with, with their prices and constraints."""
     constraints = Constraint.objects.select_related("resource", "target")
-    return offered(person).prefetch_related(
+    return visible_to(person).prefetch_related(
         "price_lists__prices__resource", Prefetch("constraints", constraints)
     )
 

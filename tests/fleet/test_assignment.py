@@ -12,8 +12,10 @@ from jobs.admission import admit
 from jobs.billing.models import Account
 from jobs.cancellation import cancel
 from jobs.models import Attempt, JobEvent
+from jobs.pending import pending_reason
 from jobs.spec import read_spec
 from tests.bundles import function
+from tests.factories import make_account, make_user, submit, take
 from workers.fleet import assignment, leases
 from workers.fleet.client import RefusedRequest
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, Unit
@@ -269,3 +271,25 @@ def test_a_function_job_is_not_for_the_fleet(fleet):
     with pytest.raises(NotAdmitted, match="no functions"):
         admit(user=fleet.user, spec=read_spec({"environment": "fleet/gpu", "function": function("x = 1")}))
     assert not Unit.objects.exists()
+
+
+def test_an_account_at_its_cap_waits_and_hides_nobody(fleet, settings, monkeypatch):
+    """The cap counts all that the account runs, here and on the fleet, as on engines of our own."""
+    settings.MAX_RUNNING_JOBS_PER_ACCOUNT = 2
+    monkeypatch.setattr(assignment, "BATCH", 2)
+    local = submit(fleet.user)
+    take(local)
+    first, second, third = (fleet.job() for _ in range(3))
+    bob = make_user("bob")
+    make_account("bob's", bob)
+    other = submit(bob, environment="fleet/gpu")
+    assert assignment.make_units() == 1  # two of the batch, and the account may run one more
+    assert assignment.make_units() == 1  # of the other account, behind them
+    assert set(Unit.objects.values_list("attempt__job", flat=True)) == {first.pk, other.pk}
+    assert assignment.make_units() == 0
+    second.refresh_from_db()
+    third.refresh_from_db()
+    assert (second.status, second.attempts_made, third.status) == ("queued", 0, "queued")
+    assert pending_reason(second) == "2 of at most 2 jobs of the account run"
+    settings.MAX_RUNNING_JOBS_PER_ACCOUNT = 3
+    assert assignment.make_units() == 1

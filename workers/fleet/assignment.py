@@ -8,8 +8,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, F, Max, Q
 
 from compute_site.core.db import ClockTimestamp, constraint_name, lock
+from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments.models import EngineKind, EngineState
+from jobs.caps import check_account, full_accounts
 from jobs.models import Attempt, Job, JobStatus
 from jobs.transitions import move_job, record_event
 from workers.fleet.leases import give_back
@@ -24,7 +26,8 @@ NO_USER = 0  # an attempt of the fleet holds no numeric user of ours
 
 
 def make_units() -> int:
-    """Make a unit of each queued job of an environment that the fleet serves; returns how many.
+    """Make a unit of each queued job of an environment that the fleet serves, as far as its account may run more;
+    returns how many.
 
     Before: queued. After: preparing, its attempt on the fleet's engine, a unit with the policy's number of replicas.
     """
@@ -36,10 +39,19 @@ def make_units() -> int:
         environment__fleet_policy__isnull=False,
     )
     queued = queued.filter(Q(not_before=None) | Q(not_before__lte=ClockTimestamp()))
+    queued = queued.exclude(account__in=full_accounts())  # they wait, and hide nobody
     return sum(_make_unit(pk) for pk in list(queued.order_by("pk").values_list("pk", flat=True)[:BATCH]))
 
 
 def _make_unit(job_id: int) -> bool:
+    """False when the job is no longer queued, somebody else has it, or its account is at its cap by now."""
+    try:
+        return _made(job_id)
+    except CapacityUnavailable:
+        return False
+
+
+def _made(job_id: int) -> bool:
     with transaction.atomic():
         rows = lock(
             Job.objects.filter(pk=job_id, status=JobStatus.QUEUED, cancel_requested_at=None), skip_locked=True
@@ -47,6 +59,7 @@ def _make_unit(job_id: int) -> bool:
         if not rows:
             return False
         job = rows[0]
+        check_account(job.account_id)
         policy = FleetPolicy.objects.get(environment=job.environment_id)
         holder = new_public_id()
         attempt = Attempt.objects.create(

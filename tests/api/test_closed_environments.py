@@ -1,0 +1,63 @@
+"""Clients see the environments that they may use, in the paid tier or the free one; the others are not there."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from environments.models import AccessRule, Environment, FreeTier, PriceList
+from tests.factories import Site, client_of, make_user
+
+LIST = "/api/v1/environments"
+ADDRESS = "0x967da4048cd07ab37855c090aaf366e4ce1b9f48"
+
+
+def close(environment: Environment, kind: str, value: str, *tiers: str) -> None:
+    for tier in tiers or ("paid", "free"):
+        AccessRule.objects.create(environment=environment, tier=tier, kind=kind, value=value)
+
+
+def sees(user: Any, environment: Environment) -> bool:
+    """By the list, and alike by its own address."""
+    client = client_of(user)
+    listed = str(environment.public_id) in [offer["id"] for offer in client.get(LIST).json()]
+    status = client.get(f"{LIST}/{environment.public_id}").status_code
+    assert status == (200 if listed else 404)
+    return listed
+
+
+@pytest.fixture
+def users(db: None) -> tuple[Any, Any]:
+    """ada, who is in the group `lab`, and bob."""
+    ada, bob = make_user("ada"), make_user("bob")
+    ada.groups.add(Group.objects.create(name="lab"))
+    return ada, bob
+
+
+@pytest.mark.parametrize(("kind", "value"), [("user", "ada"), ("group", "lab")])
+def test_closed_to_all_but_a_user_or_group(site: Site, users, kind: str, value: str):
+    ada, bob = users
+    assert sees(bob, site.environment)
+    close(site.environment, kind, value)
+    assert (sees(ada, site.environment), sees(bob, site.environment)) == (True, False)
+
+
+def test_closed_by_address_is_closed_to_everybody(site: Site, users):
+    close(site.environment, "address", ADDRESS)
+    assert not any(sees(user, site.environment) for user in users)
+    close(site.environment, "user", "ada", "free")
+    assert [sees(user, site.environment) for user in users] == [True, False]
+
+
+def test_one_open_tier_is_enough_if_it_is_there(site: Site, users):
+    _, bob = users
+    close(site.environment, "user", "ada", "paid")
+    assert sees(bob, site.environment)
+    FreeTier.objects.all().delete()
+    assert not sees(bob, site.environment)
+    AccessRule.objects.all().delete()
+    assert sees(bob, site.environment)
+    close(site.environment, "user", "ada", "free")  # a rule of a tier that is not there
+    assert sees(bob, site.environment)
+    PriceList.objects.all().delete()
+    assert not sees(bob, site.environment)
