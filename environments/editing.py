@@ -10,7 +10,9 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 
 from compute_site.core.db import ClockTimestamp, lock_one
 from compute_site.core.errors import TransitionRefused
-from environments.cpuset import format_cores, parse_cores, unique_cores
+from compute_site.core.numbers import whole_error
+from environments import core_words
+from environments.cpuset import parse_cores, unique_cores
 from environments.history import SITE, Author, find, record
 from environments.models import (
     Core,
@@ -83,22 +85,15 @@ def set_core_total(environment: Environment, total: int) -> None:
 def choose_cores(environment: Environment, total: int | None) -> list[int]:
     """Indexes of `total` cores that are the environment's or nobody's: held by its jobs first, then its own, then the
     lowest free. None = all of them. Raises ValidationError with both numbers. Needs the host's lock."""
-    if total is not None and (type(total) is not int or total < 1):
-        raise ValidationError({"cores": f"Found {total!r}; enter a whole number of cores, at least 1."})
+    if total is not None and (wrong := whole_error(total) or ("" if total else core_words.NOT_ONE)):
+        raise ValidationError({"cores": wrong})
     held = ReservedCore.objects.filter(core=OuterRef("pk"), released_at=None)
     cores = _cores_of(environment.host).annotate(held=Exists(held))
     usable = [core for core in cores if core.environment_id in (None, environment.pk)]
     if total is None and not usable:
-        raise ValidationError(
-            {"cores": f"No core of {environment.host} is left; take some from another environment."}
-        )
+        raise ValidationError({"cores": core_words.none_left(environment.host)})
     if total is not None and total > len(usable):
-        raise ValidationError(
-            {
-                "cores": f"{total} cores are asked, {len(usable)} of the {len(cores)} of {environment.host} are free;"
-                " lower the number or take cores from another environment."
-            }
-        )
+        raise ValidationError({"cores": core_words.too_few(total, len(usable), environment.host, len(cores))})
     usable.sort(key=lambda core: (core.environment_id is None, not core.held, core.index))
     return sorted(core.index for core in usable[:total])
 
@@ -114,13 +109,9 @@ def place_cores(environment: Environment, cores: str | Sequence[int]) -> None:
     there = {core.index: core for core in _cores_of(environment.host).select_related("environment__engine")}
     missing = [index for index in wanted if index not in there]
     if missing:
-        raise ValidationError(
-            {
-                "cores": f"{environment.host} has no core {format_cores(missing)}; it has {format_cores(there) or 'none'}."
-            }
-        )
+        raise ValidationError({"cores": core_words.not_there(environment.host, missing, there)})
     taken = [
-        f"Core {index} belongs to {there[index].environment}; take it out there first."
+        core_words.taken(index, there[index].environment)
         for index in wanted
         if there[index].environment_id not in (None, environment.pk)
     ]

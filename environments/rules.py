@@ -35,7 +35,7 @@ from environments.models import (
 from environments.use import ResourceUse, read_use
 
 Found = Iterator[tuple[str, str]]
-NEEDED = {ResourceKind.CPU: "cores", ResourceKind.RAM: "MiB of memory", ResourceKind.DISK: "MiB of disk"}
+NEEDED = (ResourceKind.CPU, ResourceKind.RAM, ResourceKind.DISK)
 Totals = Mapping[int, int]  # in MiB, by key of the resource
 NONE: Totals = {}
 WAY_OUT = "drain the environment and wait for its jobs, then try again"
@@ -151,9 +151,9 @@ def _all(environment: Environment, uses: list[ResourceUse], kept: Totals) -> Fou
 
 def _offered(environment: Environment, uses: list[ResourceUse]) -> Found:
     """Something to run on, and a way to pay or not to."""
-    for kind, unit in NEEDED.items():
+    for kind in NEEDED:
         if not any(use.kind == kind and use.total > 0 for use in uses):
-            yield "resources", f"There is no {kind}; add a resource of kind {kind} with its total in {unit}."
+            yield "resources", f"There is no {kind}; add a resource of kind {kind} with its total."
     prices = Price.objects.filter(price_list__environment=environment)
     if not FreeTier.objects.filter(environment=environment).exists() and not prices.exists():
         yield (

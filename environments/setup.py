@@ -1,6 +1,6 @@
 """A whole environment in one transaction, through the same rules as every other door."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
@@ -152,7 +152,15 @@ def _add_devices(
                     raise ValidationError(
                         f"There is no device {uuid}; detect the host or enter the device first."
                     )
-                save_clean(ResourceDevice(resource=resources[slug], environment=environment, device=device))
+                add_device(resources[slug], device)
+
+
+def add_device(resource: Resource, device: Device) -> None:
+    """One device more in a resource of kind device. Raises ValidationError with messages alone: the field is known."""
+    try:
+        save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
+    except ValidationError as error:
+        raise ValidationError(error.messages) from error
 
 
 def _limit(resources: Mapping[str, Resource], limits: Mapping[str, tuple[int, int]]) -> None:
@@ -192,7 +200,12 @@ def _add_prices(
             save_clean(Price(price_list=price_list, resource=_named(resources, slug), per_minute=price))
 
 
+def unknown_resource(slug: str, resources: Iterable[str]) -> str:
+    """What is said of a name that is no resource of the environment, whose resources are these."""
+    return f"There is no resource {slug}; there are {', '.join(sorted(resources)) or 'none'}."
+
+
 def _named(resources: Mapping[str, Resource], slug: str) -> Resource:
     if slug not in resources:
-        raise ValidationError(f"There is no resource {slug}; there are {', '.join(resources)}.")
+        raise ValidationError(unknown_resource(slug, resources))
     return resources[slug]

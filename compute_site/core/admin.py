@@ -1,12 +1,14 @@
 """Admin bases: forms that validate everything, refuse stale edits, and show late refusals beside their fields."""
 
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
 from django import forms
 from django.apps import apps
 from django.contrib import messages
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import IntegrityError, models
 from django.db.models import F
 from django.http import HttpRequest, HttpResponse
@@ -16,7 +18,9 @@ from unfold.admin import ModelAdmin
 
 from compute_site.core.db import constraint_name
 from compute_site.core.errors import SiteError
+from compute_site.core.numbers import whole_error
 
+BOUNDS = (MinValueValidator, MaxValueValidator)
 STALE = (
     "Somebody else saved this since you opened it. Nothing was written: open it again and repeat your change."
 )
@@ -29,6 +33,21 @@ class StrictForm(forms.ModelForm):
     """
 
     refused: Mapping[str, list[str]] = {}
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for field in self.fields.values():
+            if isinstance(field, forms.IntegerField):  # its bounds are the row's to check, in the row's words
+                kept = [one for one in field.validators if not isinstance(one, BOUNDS)]
+                field.validators = kept
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """As Django's; what is no whole number is told as it is everywhere else."""
+        if getattr(error, "code", "") == "invalid" and isinstance(
+            self.fields.get(field or ""), forms.IntegerField
+        ):
+            error = whole_error(_typed(self[field].data))
+        super().add_error(field, error)
 
     def _get_validation_exclusions(self) -> set[str]:
         return {name for name in self.errors if name != NON_FIELD_ERRORS}
@@ -54,6 +73,27 @@ class StrictForm(forms.ModelForm):
                     None, list(found) if path == NON_FIELD_ERRORS else [f"{path}: {text}" for text in found]
                 )
         return cleaned
+
+
+def _typed(text: Any) -> Any:
+    """What somebody has typed, as a number if it is any."""
+    try:
+        return Decimal(text)
+    except (InvalidOperation, TypeError, ValueError):
+        return text
+
+
+class StrictFormSet(forms.BaseInlineFormSet):
+    """Rows of one page that are there twice are refused in the words of the constraint that forbids it."""
+
+    def get_form_error(self) -> str:
+        """Beside the second of them."""
+        rules = [one for one in self.model._meta.constraints if isinstance(one, models.UniqueConstraint)]
+        return str(rules[0].get_violation_error_message()) if rules else super().get_form_error()
+
+    def get_unique_error_message(self, unique_check: Any) -> str:
+        """Above the rows."""
+        return self.get_form_error()
 
 
 class EditedForm(StrictForm):

@@ -2,12 +2,14 @@
 
 import uuid
 from collections.abc import Collection, Mapping
-from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
+from django.core.validators import BaseValidator, MaxValueValidator, MinValueValidator
 from django.db import models
 from uuid_utils.compat import uuid7
+
+from compute_site.core.numbers import decimal_error, whole_error
 
 Model = TypeVar("Model", bound=models.Model)
 
@@ -40,19 +42,32 @@ class StrictNumbers(models.Model):
         abstract = True
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
-        """As Django's, but refuses text, booleans and fractions where a number belongs, naming what was found."""
+        """As Django's, but a number that is none, or out of bounds, is told in the words of every door."""
         errors: dict[str, str] = {}
         for field in self._meta.concrete_fields:
             value = getattr(self, field.attname)
             if field.name in (exclude or ()) or value is None or value == "":
                 continue
-            if isinstance(field, models.IntegerField) and type(value) is not int:
-                errors[field.name] = f"Found {value!r}; enter a whole number."
-            elif isinstance(field, models.DecimalField) and type(value) not in (int, Decimal):
-                errors[field.name] = f"Found {value!r}; enter a decimal number."
+            if error := number_error(field, value):
+                errors[field.name] = error
         if errors:
             raise ValidationError(errors)
         super().clean_fields(exclude=exclude)
+
+
+def number_error(field: "models.Field[Any, Any]", value: object) -> str:
+    """What is wrong with a number for this field, within its own bounds; empty when nothing is, or it holds none."""
+    least = max(_limits(field, MinValueValidator), default=None)
+    most = min(_limits(field, MaxValueValidator), default=None)
+    if isinstance(field, models.IntegerField):
+        return whole_error(value, least, most)
+    if isinstance(field, models.DecimalField):
+        return decimal_error(value, least, field.max_digits or 0, field.decimal_places or 0)
+    return ""
+
+
+def _limits(field: "models.Field[Any, Any]", kind: type[BaseValidator]) -> list[int]:
+    return [int(one.limit_value) for one in field.validators if isinstance(one, kind)]
 
 
 class EditedModel(StrictNumbers, PublicModel):

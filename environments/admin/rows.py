@@ -13,9 +13,12 @@ from unfold.widgets import (
     UnfoldAdminTextareaWidget,
 )
 
-from compute_site.core.admin import StrictForm
+from compute_site.core.admin import StrictForm, StrictFormSet
+from compute_site.core.numbers import decimal_error
 from compute_site.core.showing import DASH
+from environments.core_words import NOT_ONE
 from environments.models import AccessRule, Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
+from environments.models.offer import price_twice
 
 
 def whole_number(help_text: str) -> forms.IntegerField:
@@ -73,9 +76,11 @@ class ResourceForm(StrictForm):
             if kind == ResourceKind.DEVICE:
                 cleaned["total"] = len(cleaned.get("chosen_devices") or ())
             elif kind == ResourceKind.CPU:
-                cleaned["total"] = 0  # follows the named cores
+                cleaned["total"] = 0  # follows the named cores, or is all that are left
             else:
                 self.add_error("total", "Enter a total: MiB for memory and disk, a number for counters.")
+        elif cleaned.get("kind") == ResourceKind.CPU and cleaned.get("total") == 0:
+            self.add_error("total", NOT_ONE)
         return cleaned
 
 
@@ -84,6 +89,7 @@ class ResourceInline(StackedInline):
 
     model = Resource
     form = ResourceForm
+    formset = StrictFormSet
     tab = True
     fields = (
         ("slug", "kind", "sharing"),
@@ -155,9 +161,9 @@ class PriceListForm(StrictForm):
             try:
                 price = Decimal(text.strip())
             except InvalidOperation:
-                raise ValidationError(f"“{line}” is no price; write for example “cpu 0.02”.") from None
+                raise ValidationError(f"{slug}: {decimal_error(text.strip(), 0, 0, 0)}") from None
             if slug in prices:
-                raise ValidationError(f"{slug} has two prices; keep one line.")
+                raise ValidationError(price_twice(slug))
             prices[slug] = price
         return prices
 
@@ -167,6 +173,7 @@ class PriceListInline(StackedInline):
 
     model = PriceList
     form = PriceListForm
+    formset = StrictFormSet
     tab = True
     fields = ("currency", "prices")
     extra = 0
@@ -190,6 +197,7 @@ class AccessRuleInline(TabularInline):
 
     model = AccessRule
     form = AccessRuleForm
+    formset = StrictFormSet
     tab = True
     fields = ("tier", "kind", "value")
     extra = 0

@@ -18,7 +18,7 @@ from environments.models import (
     ResourceDevice,
     ResourceKind,
 )
-from environments.setup import errors_at
+from environments.setup import add_device, errors_at, unknown_resource
 
 FREE_FIELDS = ("free_total", "free_min", "free_max")
 
@@ -65,12 +65,8 @@ def _set_devices(resource: Resource, row: forms.ModelForm) -> None:
     there.exclude(device__in=chosen).delete()
     missing = set(chosen) - set(there.values_list("device_id", flat=True))
     for key in sorted(missing):
-        try:
-            save_clean(
-                ResourceDevice(resource=resource, environment=resource.environment, device=chosen[key])
-            )
-        except ValidationError as error:
-            raise ValidationError({"chosen_devices": error.messages}) from error
+        with errors_at("chosen_devices"):
+            add_device(resource, chosen[key])
 
 
 def _set_free_part(resource: Resource, row: forms.ModelForm, tier: FreeTier | None) -> None:
@@ -99,11 +95,7 @@ def _set_prices(price_list: PriceList, prices: dict[str, Decimal]) -> None:
     }
     unknown = [slug for slug in prices if slug not in resources]
     if unknown:
-        raise ValidationError(
-            {
-                "prices": f"There is no resource {', '.join(unknown)}; there are {', '.join(resources) or 'none'}."
-            }
-        )
+        raise ValidationError({"prices": [f"{slug}: {unknown_resource(slug, resources)}" for slug in unknown]})
     price_list.prices.exclude(resource__slug__in=prices).delete()
     for slug, amount in prices.items():
         price = Price.objects.filter(price_list=price_list, resource=resources[slug]).first()

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from compute_site.core.numbers import shown
 from environments.bounds import SIZED
-from environments.importing.reading import Reading, shown
+from environments.importing.reading import Reading
 from environments.importing.wanted import WantedConstraint, WantedEnvironment, WantedResource
 from environments.models import Constraint, Environment, Resource, ResourceKind, constraint_path
-from environments.setup import save_constraint
+from environments.models.constraint import not_one_target
+from environments.setup import save_constraint, unknown_resource
 
 KINDS = {"gpu": ResourceKind.DEVICE.value, **{kind.value: kind.value for kind in ResourceKind}}
 VALUES = ("aggregate", "min", "max")
@@ -48,11 +50,9 @@ def _read(
     read = row.mebibytes if (target.kind if target else told) in SIZED else row.whole
     least, most = read("min"), read("max")
     if bool(name) == bool(told):
-        row.report.refuse(row.path, "Name the resource (id) or a type of resources, one of both.")
+        row.report.refuse(row.at("id"), not_one_target(both=bool(name)))
     elif name and target is None:
-        row.report.refuse(
-            row.at("id"), f"There is no resource {shown(name)}; there are {', '.join(resources)}."
-        )
+        row.report.refuse(row.at("id"), unknown_resource(name, resources))
     elif told and not _of_type(told, resources, types):
         if least:
             row.report.refuse(row.at("type"), f"The environment has no resource of type {shown(told)}.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from django.core.exceptions import ValidationError
 
-from environments.cpuset import format_cores
+from environments import core_words
 from environments.importing.wanted import WantedCores
 
 
@@ -54,9 +54,7 @@ def share_cores(host: HostCores, askings: Collection[Asking], strangers: Mapping
         if asking.wanted.named is None and asking.wanted.total is None:
             left = _among(asking, free)
             if not left:
-                errors[asking.wanted.path] = [
-                    f"No core of {host.name} is left; name how many it gets, and lower others."
-                ]
+                errors[asking.wanted.path] = [core_words.none_left(host.name)]
             _take(asking, left, free)
     if errors:
         raise ValidationError(errors)
@@ -71,12 +69,11 @@ def _give_named(
 ) -> None:
     named = asking.wanted.named or ()
     missing = [index for index in named if index not in host.owner]
-    found = [f"{host.name} has no core {format_cores(missing)}; it has {format_cores(host.owner) or 'none'}."]
-    found = found if missing else []
+    found = [core_words.not_there(host.name, missing, host.owner)] if missing else []
     for index in named:
         owner = host.owner.get(index)
         if owner in strangers and owner is not None:
-            found.append(f"Core {index} belongs to {strangers[owner]}; take it out there first.")
+            found.append(core_words.taken(index, strangers[owner]))
         elif index in host.owner and index not in free:
             found.append(
                 f"Core {index} is named by another environment of this file too; a core belongs to one."
@@ -106,9 +103,6 @@ def _take(asking: Asking, cores: Collection[int], free: set[int]) -> None:
 
 def _too_few(host: HostCores, asking: Asking, usable: int) -> str:
     if not asking.wanted.total:
-        return "Found 0; an environment needs at least one core."
+        return core_words.NOT_ONE
     where = "" if asking.wanted.among is None else " that the list names"
-    return (
-        f"{asking.wanted.total} cores are asked, {usable} of the {len(host.owner)} of {host.name}{where} are free;"
-        " lower the number, or take cores from another environment."
-    )
+    return core_words.too_few(asking.wanted.total, usable, host.name, len(host.owner), where)

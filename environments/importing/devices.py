@@ -3,7 +3,8 @@
 import re
 from typing import Protocol
 
-from environments.importing.reading import Reading, shown
+from compute_site.core.numbers import shown
+from environments.importing.reading import Reading
 from environments.importing.wanted import WantedDevice
 
 MEMORY = re.compile(r"^(\d{1,12})\s*MiB$")

@@ -6,13 +6,15 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from compute_site.core.numbers import shown
 from compute_site.core.strict_json import NotJSON, read_json
 from environments.importing.offers import read_access, read_free, read_prices
 from environments.importing.plan import Note
-from environments.importing.reading import Reading, Report, shown
+from environments.importing.reading import Reading, Report
 from environments.importing.resources import read_resources, slug_at
 from environments.importing.wanted import WantedEngine, WantedEnvironment
 from environments.models import Tier
+from environments.models.engine import NO_ENVIRONMENT
 
 TLS = {"caPath": "tls_ca", "certPath": "tls_certificate", "keyPath": "tls_key"}
 UPKEEP = {
@@ -99,9 +101,7 @@ def _environments(entry: Reading, tokens: Mapping[str, str]) -> list[WantedEnvir
             )
         found[wanted.slug] = wanted
     if not readings:
-        entry.report.refuse(
-            entry.at("environments"), "There is no environment; an engine offers at least one."
-        )
+        entry.report.refuse(entry.at("environments"), NO_ENVIRONMENT)
     return list(found.values())
 
 

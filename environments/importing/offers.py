@@ -5,14 +5,18 @@ from collections.abc import Mapping
 from decimal import Decimal, localcontext
 from typing import Any
 
+from compute_site.core.models import number_error
+from compute_site.core.numbers import shown
 from environments.bounds import SIZED
-from environments.importing.reading import GIB, Reading, shown
+from environments.importing.reading import GIB, Reading
 from environments.importing.wanted import Rule, WantedFreeTier, WantedPart, WantedPrices, WantedResource
-from environments.models import AccessKind
+from environments.models import AccessKind, Price
+from environments.models.offer import CURRENCY_TWICE, price_twice
+from environments.setup import unknown_resource
 
 ADDRESS = re.compile(r"^0x[0-9a-fA-F]{40}\Z")
 WORD = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")  # a currency of our own, such as credit
-DECIMALS = 18
+PER_MINUTE = Price._meta.get_field("per_minute")
 Resources = Mapping[str, WantedResource]  # by the id that the file has
 
 
@@ -27,7 +31,7 @@ def read_prices(environment: Reading, resources: Resources, tokens: Mapping[str,
             if not currency:
                 continue
             if currency.lower() in found:
-                fee.report.refuse(fee.path, f"{currency} has two lists of prices; make them one.")
+                fee.report.refuse(fee.path, CURRENCY_TWICE)
             if prices:
                 found[currency.lower()] = WantedPrices(currency, prices, fee.path)
     return list(found.values())
@@ -57,9 +61,9 @@ def _prices(fee: Reading, resources: Resources) -> dict[str, Decimal]:
         name, price = row.text("id"), row.number("price")
         resource = resources.get(name)
         if resource is None:
-            row.report.refuse(row.at("id"), _unknown(name, resources))
+            row.report.refuse(row.at("id"), unknown_resource(name, resources))
         elif resource.slug in prices:
-            row.report.refuse(row.at("id"), f"{name} has two prices; keep one.")
+            row.report.refuse(row.at("id"), price_twice(resource.slug))
         elif price is None:
             if "price" not in row:
                 row.report.refuse(row.at("price"), "Found no price; write a number, 0 or more.")
@@ -72,12 +76,9 @@ def _per_unit(row: Reading, price: Decimal, kind: str) -> Decimal:
     """Per core, MiB, device or count; exact, or refused."""
     with localcontext(prec=100):
         unit = price / GIB if kind in SIZED else price
-        exponent = unit.normalize().as_tuple().exponent
-    if isinstance(exponent, int) and exponent < -DECIMALS:
-        per = ", once it is per MiB," if kind in SIZED else ""
-        row.report.refuse(
-            row.at("price"), f"Found {shown(price)}; it has{per} more than {DECIMALS} decimals."
-        )
+    if error := number_error(PER_MINUTE, unit):
+        told = f"{shown(price)} for a GiB is the price of 1024 MiB. {error}" if kind in SIZED else error
+        row.report.refuse(row.at("price"), told)
     return unit
 
 
@@ -103,7 +104,7 @@ def read_free(
     for row in free.objects("resources"):
         name = row.text("id")
         if name not in resources:
-            row.report.refuse(row.at("id"), _unknown(name, resources))
+            row.report.refuse(row.at("id"), unknown_resource(name, resources))
         elif resources[name].slug in parts:
             row.report.refuse(row.at("id"), f"{shown(name)} stands there twice; keep one.")
         else:
@@ -157,10 +158,6 @@ def read_access(holder: Reading) -> list[Rule]:
 def _note_placeholder(reading: Reading, path: str, address: str) -> None:
     if not ADDRESS.match(address):
         reading.report.note(path, f"{shown(address)} is no address of 20 bytes; is it a placeholder?")
-
-
-def _unknown(name: str, resources: Resources) -> str:
-    return f"There is no resource {shown(name)}; there are {', '.join(resources)}."
 
 
 def _or(value: int | None, default: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from compute_site.core.numbers import decimal_error, shown, whole_error
 from environments.amounts import LARGEST
 from environments.importing.plan import Note
 
@@ -128,7 +129,7 @@ class Reading:
             return None
         found = exact(value)
         if found is None or found < 0:
-            self.report.refuse(self.at(key), f"Found {shown(value)}; a number, 0 or more, belongs here.")
+            self.report.refuse(self.at(key), decimal_error(value, 0, 2 * LARGEST_EXPONENT, LARGEST_EXPONENT))
             return None
         return found
 
@@ -162,15 +163,11 @@ class Reading:
     def _scaled(self, key: str, value: Any, factor: int) -> int | None:
         found = exact(value)
         amount = None if found is None else found * factor
-        unit = " of MiB" if factor == GIB else ""
-        if amount is None or amount != amount.to_integral_value():
-            self.report.refuse(self.at(key), f"Found {shown(value)}; a whole number{unit} belongs here.")
-        elif not 0 <= amount <= LARGEST:
-            self.report.refuse(
-                self.at(key), f"Found {shown(value)}; enter 0 or more, at most {LARGEST}{unit}."
-            )
-        else:
+        if amount is not None and amount == amount.to_integral_value() and 0 <= amount <= LARGEST:
             return int(amount)
+        most = LARGEST // factor if isinstance(value, int) else None
+        of = " of MiB" if factor == GIB and isinstance(value, Decimal) else ""
+        self.report.refuse(self.at(key), whole_error(value, 0, most, of))
         return None
 
 
@@ -180,14 +177,3 @@ def exact(value: Any) -> Decimal | None:
         return None
     number = Decimal(value)
     return number if not number or abs(number.adjusted()) <= LARGEST_EXPONENT else None
-
-
-def shown(value: Any) -> str:
-    """A value as it is quoted in a message: short, in the words of JSON."""
-    words = {True: "true", False: "false"} if isinstance(value, bool) else {}
-    text = f"“{value}”" if isinstance(value, str) else words.get(value, "") if words else f"{value}"
-    if isinstance(value, dict | list):
-        text = "an object" if isinstance(value, dict) else "a list"
-    elif value is None:
-        text = "null"
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -7,13 +7,14 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from compute_site.core.numbers import shown
 from environments.cpuset import parse_cores, unique_cores
 from environments.importing.constraints import read_constraints
 from environments.importing.devices import read_devices
-from environments.importing.reading import Reading, shown
+from environments.importing.reading import Reading
 from environments.importing.wanted import WantedConstraint, WantedCores, WantedResource
 from environments.models import ResourceKind, Sharing
-from environments.models.resource import PHYSICAL
+from environments.models.resource import PHYSICAL, SLUG_TWICE
 
 NOT_SLUG = re.compile(r"[^a-z0-9]+")
 DEVICE_ONLY = ("description", "platform", "driverVersion", "memoryTotal", "kind")
@@ -59,7 +60,7 @@ def read_resources(
         name = entry.own.text("id")
         resource = _resource(entry, name)
         if name in found or resource.slug in {other.slug for other in found.values()}:
-            environment.report.refuse(entry.own.at("id"), f"{shown(name)} stands there twice; keep one.")
+            environment.report.refuse(entry.own.at("id"), SLUG_TWICE)
             continue
         found[name], entries[name] = resource, entry
         if resource.kind == ResourceKind.CPU:
@@ -107,11 +108,7 @@ def _check_disk(
     if any(resource.kind == ResourceKind.DISK for resource in found.values()):
         return
     where = environment.at("resources")
-    if pool is None:
-        environment.report.refuse(
-            where, "There is no disk; add a resource with id disk and its total in GiB."
-        )
-    else:
+    if pool is not None:  # else the rule of every environment refuses it
         environment.report.note(where, "no disk is named: all of the engine's disk is offered.")
         found[ResourceKind.DISK.value] = _whole(ResourceKind.DISK, environment)
 
@@ -153,11 +150,7 @@ def _device_total(entry: Entry, total: int | None, count: int) -> int:
             entry.at("init").at("init"),
             "Names no device; write its UUID in init.deviceRequests.DeviceIDs (nvidia-smi -L lists them).",
         )
-    elif total is not None and total != count:
-        where.report.refuse(
-            where.at("total"), f"Found {total}, but {count} devices are named; make both the same."
-        )
-    return count
+    return count if total is None else total
 
 
 def _kind(entry: Entry, name: str, has_devices: bool) -> str:

@@ -25,7 +25,7 @@ from environments.models import (
     ResourceDevice,
 )
 from environments.models.resource import PHYSICAL
-from environments.setup import errors_at
+from environments.setup import add_device, errors_at
 
 
 def write_environment(
@@ -58,7 +58,7 @@ def write_environment(
 
 
 def write_device(engine: Engine, wanted: WantedDevice) -> Device:
-    """The device of that UUID, made when it is new. Raises ValidationError when it sits elsewhere or is an index."""
+    """The device of that UUID, made when it is new. Raises ValidationError when it is an index."""
     device = Device.objects.filter(uuid=wanted.uuid).first()
     if device is None:
         if wanted.uuid.isdecimal() and Device.objects.filter(host=engine.host).exclude(seen_at=None).exists():
@@ -75,8 +75,6 @@ def write_device(engine: Engine, wanted: WantedDevice) -> Device:
                 driver_version=wanted.driver_version,
             )
         )
-    if device.host_id != engine.host_id:
-        raise ValidationError(f"{wanted.uuid} is a device of host {device.host}, not of {engine.host}.")
     return device
 
 
@@ -117,13 +115,8 @@ def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:
     there = ResourceDevice.objects.filter(environment=resource.environment)
     there.filter(resource=resource).exclude(device__in=chosen).delete()
     for device in chosen:
-        row = there.filter(device=device).first()
-        if row is None:
-            save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
-        elif row.resource_id != resource.pk:
-            raise ValidationError(
-                f"{device.uuid} is in {row.resource.slug} of this environment already; a device is in one of them."
-            )
+        if not there.filter(resource=resource, device=device).exists():
+            add_device(resource, device)
 
 
 def _write_free_tier(
@@ -168,7 +161,8 @@ def _write_list(row: PriceList, resources: Mapping[str, Resource], prices: Mappi
     there.exclude(resource__slug__in=prices).delete()
     for slug, price in prices.items():
         known = there.filter(resource=resources[slug]).first()
-        save_changed(known or Price(price_list=row, resource=resources[slug]), {"per_minute": price})
+        with errors_at(f"prices.{slug}"):
+            save_changed(known or Price(price_list=row, resource=resources[slug]), {"per_minute": price})
 
 
 def _write_access(environment: Environment, wanted: Mapping[str, Sequence[Rule]]) -> None:

@@ -15,6 +15,11 @@ def constraint_path(resource: str, target: str, per_unit: bool) -> str:
     return f"constraints.{resource}.{target}.{'per_unit' if per_unit else 'absolute'}"
 
 
+def not_one_target(*, both: bool) -> str:
+    """A constraint names a resource or a kind."""
+    return f"Found {'both' if both else 'neither'}; name one resource as the target, or one kind."
+
+
 class Constraint(StrictNumbers):
     """Once a job has any of `resource`, it gets at least `min` of the target and may have at most `max` of it.
 
@@ -129,8 +134,7 @@ class Constraint(StrictNumbers):
         if self.resource.environment_id != self.environment_id:
             errors["resource"] = f"{self.environment} has no such resource."
         if (self.target is None) == (self.target_kind == ""):
-            found = "both" if self.target_kind else "neither"
-            errors["target"] = f"Found {found}; name one resource as the target, or one kind."
+            errors["target"] = not_one_target(both=bool(self.target_kind))
         elif self.target is not None and self.target.environment_id != self.environment_id:
             errors["target"] = f"{self.environment} has no such resource."
         elif self.target == self.resource:

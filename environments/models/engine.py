@@ -13,6 +13,7 @@ from environments.models.host import SLUG, Host
 UNIX_ENDPOINT = re.compile(r"^unix:///[^\s\0]+$")
 TCP_ENDPOINT = re.compile(r"^tcp://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}$", re.ASCII)
 
+NO_ENVIRONMENT = "The engine has no environment; add one, then activate the engine."
 UPKEEP_LEAST = {"image_retention_days": 1, "image_cleanup_interval": 3_600, "payment_claim_interval": 60}
 
 
@@ -156,7 +157,7 @@ class Engine(EditedModel):
         if self.kind == EngineKind.FLEET and self.host_id is not None:
             errors["host"] = "A fleet engine has no host; leave it empty."
         if self.state == EngineState.ACTIVE and not self._has_environment():
-            errors["state"] = "The engine has no environment; add one, then activate the engine."
+            errors["state"] = NO_ENVIRONMENT
         if self.pk is not None and self.environments.exists():
             before = Engine.objects.values("host_id", "kind").get(pk=self.pk)
             for field, was in before.items():

@@ -26,7 +26,7 @@ def duration_errors(terms: models.Model) -> dict[str, str]:
     """What is wrong with min/max duration and storage expiry (seconds) of an environment or free tier, by field."""
     names = ("min_job_duration", "max_job_duration", "storage_expiry")
     values = {name: getattr(terms, name) for name in names}
-    if any(type(value) is not int for value in values.values()):
+    if any(type(value) is not int or value < 0 for value in values.values()):
         return {}  # the field itself was refused already
     errors = {
         name: "Found 0; enter whole seconds greater than 0." for name, value in values.items() if value == 0

@@ -11,6 +11,13 @@ from compute_site.core.models import StrictNumbers
 from environments.models.environment import Environment, duration_errors
 from environments.models.resource import Resource, amount_errors
 
+CURRENCY_TWICE = "This environment already has a price list in this currency."
+
+
+def price_twice(slug: object) -> str:
+    """A resource has one price in each list."""
+    return f"{slug} has two prices; keep one."
+
 
 class PriceList(models.Model):
     """Prices of one environment in one currency."""
@@ -26,7 +33,7 @@ class PriceList(models.Model):
             models.UniqueConstraint(
                 fields=["environment", "currency"],
                 name="price_list_once_per_currency",
-                violation_error_message="This environment already has a price list in this currency.",
+                violation_error_message=CURRENCY_TWICE,
             ),
         ]
 

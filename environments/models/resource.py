@@ -23,13 +23,14 @@ class Sharing(models.TextChoices):
     SHARED_EXCLUSIVE = "shared_exclusive", "shared between environments, held by one job at a time"
 
 
+SLUG_TWICE = "This environment already has a resource with this slug."
 PHYSICAL = (ResourceKind.CPU, ResourceKind.RAM, ResourceKind.DISK)
 
 
 def amount_errors(offer: models.Model) -> dict[str, str]:
     """What is wrong with min, max and total of a resource or its free part, by field."""
     least, most, total = (getattr(offer, name) for name in ("min", "max", "total"))
-    if any(type(value) is not int for value in (least, most, total)):
+    if any(type(value) is not int or value < 0 for value in (least, most, total)):
         return {}  # the field itself was refused already
     errors = {}
     if most > total:
@@ -68,7 +69,7 @@ class Resource(StrictNumbers):
             models.UniqueConstraint(
                 fields=["environment", "slug"],
                 name="resource_slug_once_per_environment",
-                violation_error_message="This environment already has a resource with this slug.",
+                violation_error_message=SLUG_TWICE,
             ),
             models.UniqueConstraint(
                 fields=["environment", "kind"],
@@ -142,13 +143,22 @@ class ResourceDevice(models.Model):
         return f"{self.resource}: {self.device}"
 
     def clean(self) -> None:
-        """The device stands on the environment's host, in a resource for devices. Raises ValidationError with fields."""
+        """The device stands on the environment's host, in one resource, for devices. Raises ValidationError with fields."""
         resource = self.resource
         if resource.environment_id != self.environment_id:
             raise ValidationError({"environment": "The resource belongs to another environment."})
         if resource.kind != ResourceKind.DEVICE:
             raise ValidationError(
                 {"resource": f"{resource.slug} is of kind {resource.kind}; devices belong to kind device."}
+            )
+        others = ResourceDevice.objects.filter(environment=self.environment_id, device=self.device_id)
+        twice = others.exclude(pk=self.pk).select_related("resource").first()
+        if twice is not None:
+            raise ValidationError(
+                {
+                    "device": f"{self.device.uuid} is in {twice.resource} of this environment already;"
+                    " a device is in one of them."
+                }
             )
         if self.device.host_id != self.environment.engine.host_id:
             raise ValidationError(

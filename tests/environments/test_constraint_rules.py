@@ -29,12 +29,12 @@ def add(environment: Environment, resource: str = "gpu", target: str = "ram", **
     [
         ({"min": 10, "max": 5}, "min", "10 is more than the max of 5", "constraint_min_max_ordered"),
         ({"min": 0, "max": None}, "min", "Neither a min nor a max", "constraint_says_something"),
-        ({"min": -1}, "min", "greater than or equal to 0", "environments_constraint_min_check"),
-        ({"max": -1}, "max", "greater than or equal to 0", "constraint_min_max_ordered"),
-        ({"min": "8"}, "min", "Found '8'; enter a whole number.", None),
+        ({"min": -1}, "min", "Found -1; enter a whole number", "environments_constraint_min_check"),
+        ({"max": -1}, "max", "Found -1; enter a whole number", "constraint_min_max_ordered"),
+        ({"min": "8"}, "min", "Found “8”; enter a whole number, 0 or more.", None),
         ({"max": 1.5}, "max", "Found 1.5", None),
-        ({"min": True}, "min", "Found True", None),
-        ({"min": 2**63}, "min", "less than or equal to", None),
+        ({"min": True}, "min", "Found true", None),
+        ({"min": 2**63}, "min", "enter at most", None),
         ({"target": None}, "target", "Found neither; name one resource", "constraint_one_target"),
         ({"target_kind": "ram"}, "target", "Found both; name one resource", "constraint_one_target"),
         (

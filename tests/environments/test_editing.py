@@ -86,7 +86,7 @@ class TestCores:
         refused(environment, lambda: editing.set_core_total(environment, 1), words, "cores")
 
     @pytest.mark.parametrize(("total", "words"), [(9, "9 cores are asked, 8 of the 8 of rack-a are free"), (0, "Found 0"),
-                                                  (True, "Found True"), (2.0, "Found 2.0"), (-1, "Found -1")])  # fmt: skip
+                                                  (True, "Found true"), (2.0, "Found 2.0"), (-1, "Found -1")])  # fmt: skip
     def test_totals_that_cannot_be(self, environment, total, words):
         refused(environment, lambda: editing.set_core_total(environment, total), words, "cores")
 

@@ -57,11 +57,11 @@ class TestOneRow:
             ({"min_job_duration": 0}, "min_job_duration", "Found 0", "environment_durations_positive"),
             ({"max_queue_wait": 0}, "max_queue_wait", "Found 0", "environment_durations_positive"),
             ({"state": "gone"}, "state", "not a valid choice", "environment_state_known"),
-            ({"max_jobs": -1}, "max_jobs", "greater than or equal to 0", "environments_environment_max_jobs_check"),
-            ({"max_job_duration": "60"}, "max_job_duration", "Found '60'; enter a whole number.", None),
+            ({"max_jobs": -1}, "max_jobs", "Found -1; enter a whole number", "environments_environment_max_jobs_check"),
+            ({"max_job_duration": "60"}, "max_job_duration", "Found “60”; enter a whole number, 0 or more.", None),
             ({"max_job_duration": 60.5}, "max_job_duration", "Found 60.5", None),
-            ({"max_jobs": True}, "max_jobs", "Found True", None),
-            ({"max_jobs": 2**70}, "max_jobs", "less than or equal to", None),
+            ({"max_jobs": True}, "max_jobs", "Found true", None),
+            ({"max_jobs": 2**70}, "max_jobs", "enter at most", None),
             ({"enable_network": True}, "enable_network", "not available yet", None),
             ({"slug": "Main"}, "slug", "lower-case", None),
             ({"slug": "main\n"}, "slug", "lower-case", None),
@@ -106,12 +106,12 @@ class TestOneRow:
                 "100 is more than the max of 50",
                 "resource_min_max_total_ordered",
             ),
-            ("ram", {"min": -1}, "min", "greater than or equal to 0", "environments_resource_min_check"),
+            ("ram", {"min": -1}, "min", "Found -1; enter a whole number", "environments_resource_min_check"),
             (
                 "ram",
                 {"total": -5},
                 "total",
-                "greater than or equal to 0",
+                "Found -5; enter a whole number, 0 or more.",
                 "environments_resource_total_check",
             ),
             ("disk", {"total": 0, "max": 0}, "total", "an environment needs disk", "resource_disk_positive"),
@@ -126,7 +126,7 @@ class TestOneRow:
             ("ram", {"kind": "tape"}, "kind", "not a valid choice", "resource_kind_known"),
             ("ram", {"kind": "counter"}, "kind", "cannot change", None),
             ("ram", {"slug": "disk"}, "__all__", "already", "resource_slug_once_per_environment"),
-            ("ram", {"total": "8192"}, "total", "Found '8192'", None),
+            ("ram", {"total": "8192"}, "total", "Found “8192”", None),
             ("cpu", {"total": 1.5}, "total", "Found 1.5", None),
             ("cpu", {"total": float("nan")}, "total", "Found nan", None),
         ],
@@ -332,7 +332,7 @@ class TestAcrossRows:
         gpu = environment.resources.get(slug="gpu").devices.first()
         second = Resource.objects.create(environment=environment, slug="gpu2", kind="device", total=1, max=1)
         row = ResourceDevice(resource=second, environment=environment, device=gpu)
-        assert "already in a resource of this environment" in str(found_by_clean(row))
+        assert "is in gpu of this environment already" in str(found_by_clean(row))
         with pytest.raises(IntegrityError) as error, transaction.atomic():
             ResourceDevice.objects.bulk_create([row])
         assert constraint_name(error.value) == "device_once_per_environment"

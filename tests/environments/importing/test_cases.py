@@ -62,13 +62,13 @@ def test_imported_and_then_nothing_changes(large: Engine, name: str):
     ("name", "path", "words"),
     [
         ("flat_env_md_1", "[0].free.access.accessLists[0]", "mapping from chain id"),
-        ("flat_gpu_md_2", "[0].fees.1[0].prices[1].id", "“nyGPU”; there are myGPU"),
+        ("flat_gpu_md_2", "[0].fees.1[0].prices[1].id", "nyGPU; there are cpu, disk, myGPU, ram"),
         ("flat_gpu_md_2", "[0].resources[0].init.advanced.SecurityOpt", "open the sandbox"),
         ("flat_gpu_md_2", "[0].resources[0].init.advanced.IpcMode", "open the sandbox"),
         ("pool_test_invalid_unknown_ref", "[0].environments[0].resources[0].id", "unknown-gpu is not among"),
         ("pool_test_invalid_cpu_total_and_cpulist", "[0].resources[0]", "exclude each other"),
         ("pool_test_invalid_cpulist_descending", "[0].resources[0].cpuList", "must ascend"),
-        ("probes/no_environments", "[0].environments", "There is no environment"),
+        ("probes/no_environments", "[0].environments", "The engine has no environment"),
         ("probes/no_disk", "[0].environments[0].resources", "There is no disk"),
         ("probes/disk_total_zero", "[0].environments[0].resources[2].total", "Found 0"),
         ("probes/no_fees_no_free", "[0].environments[0].fees", "neither a price nor a free tier"),
@@ -79,10 +79,14 @@ def test_imported_and_then_nothing_changes(large: Engine, name: str):
         (
             "probes/fractional_cpu_total",
             "[0].environments[0].resources[0].total",
-            "Found 2.5; a whole number",
+            "Found 2.5; enter a whole number",
         ),
-        ("probes/duplicate_resource_id", "[0].environments[0].resources[3].id", "twice"),
-        ("probes/dangling_price", "[0].environments[0].fees.1[0].prices[0].id", "“nope”"),
+        (
+            "probes/duplicate_resource_id",
+            "[0].environments[0].resources[3].id",
+            "already has a resource with this slug",
+        ),
+        ("probes/dangling_price", "[0].environments[0].fees.1[0].prices[0].id", "no resource nope"),
         ("probes/overlapping_cpuCores", "[0].environments[1].cpuCores", "Core 1 is named by another"),
     ],
 )

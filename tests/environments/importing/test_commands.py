@@ -53,7 +53,7 @@ class TestCommand:
         call_command("import_environments", from_settings=True)
         assert set(Environment.objects.values_list("slug", flat=True)) == {"a", "b"}
         settings.DOCKER_COMPUTE_ENVIRONMENTS = json.dumps(nested())
-        with pytest.raises(CommandError, match=r"\[0\]\.environments: There is no environment"):
+        with pytest.raises(CommandError, match=r"\[0\]\.environments: The engine has no environment"):
             call_command("import_environments", from_settings=True)
 
     @pytest.mark.parametrize(

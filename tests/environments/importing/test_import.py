@@ -196,7 +196,7 @@ class TestDevices:
         refused(
             nested(far),
             "[0].environments[0].resources[3].init.deviceRequests.DeviceIDs",
-            "device of host other",
+            "is on host other, the environment on rack-a",
         )
 
     def test_twice_in_one_environment(self, engine):

@@ -48,7 +48,7 @@ from tests.environments.importing.conftest import (
         (
             {"resources": [gpu("g", "GPU-1") | {"total": 2}, resource("disk", 1)]},
             "resources[0].total",
-            "1 devices are named",
+            "but 1 devices are chosen",
         ),
         (
             {"resources": [resource("g", 1, type="gpu"), resource("disk", 1)]},
@@ -76,7 +76,7 @@ from tests.environments.importing.conftest import (
         ({"description": 5}, "description", "text belongs here"),
         ({"fees": fees(cpu=-1)}, "fees.1[0].prices[0].price", "0 or more"),
         ({"fees": fees(cpu="1")}, "fees.1[0].prices[0].price", "a number"),
-        ({"fees": fees(ram=1e-15)}, "fees.1[0].prices[0].price", "more than 18 decimals"),
+        ({"fees": fees(ram=1e-15)}, "fees.1[0].prices[0].price", "at most 18 decimals"),
         ({"fees": {"eth": [{"feeToken": TOKEN, "prices": []}]}}, "fees.eth[0]", "a chain id is a number"),
         (
             {"free": {"resources": [resource("cpu", max=3)]}},
@@ -86,7 +86,7 @@ from tests.environments.importing.conftest import (
         (
             {"free": {"resources": [resource("gpu", max=1)]}},
             "free.resources[0].id",
-            "There is no resource “gpu”",
+            "There is no resource gpu",
         ),
         ({"free": {"storageExpiry": 1}}, "free.storageExpiry", "shorter"),
         ({"access": {"addresses": [5]}}, "access.addresses[0]", "text belongs here"),
