@@ -344,34 +344,28 @@ def changed(offer: Offer, path: str, value: Any) -> None:
         place[last] = value
 
 
-def by_row(engine: Engine, offer: Offer, wrong: Mapping[str, Any]) -> tuple[Refusals, str]:
-    """Rows of a right offer, made wrong one by one: what `full_clean` says, and which constraint refuses a raw update.
-
-    Leaves nothing behind.
-    """
+def by_row(environment: Environment, wrong: Mapping[str, Any]) -> tuple[Refusals, str]:
+    """Rows of a right environment, made wrong: what `full_clean` says, and which constraint refuses a raw update."""
     found: Refusals = {}
     refusing = ""
-    with transaction.atomic():
-        assert by_code(engine, offer) == {}
-        environment = Environment.objects.get(engine=engine, slug=offer["slug"])
-        for path, changes in _by_row(wrong).items():
-            row = _row(environment, path)
-            for name, value in changes.items():
-                setattr(row, name, value)
-            try:
-                row.full_clean()
-            except ValidationError as error:
-                for name, texts in error.message_dict.items():
-                    field = f"{path}.{name}".strip(".").removesuffix(".__all__").removesuffix(".per_minute")
-                    found[field] = texts
-            try:
-                with transaction.atomic():
-                    type(row).objects.filter(pk=row.pk).update(**changes)
-            except IntegrityError as error:
-                refusing = constraint_name(error)
-            except (ArithmeticError, ValueError, TypeError, ValidationError, DataError):
-                pass  # no such value fits the column
-        transaction.set_rollback(True)
+    for path, changes in _by_row(wrong).items():
+        row = _row(environment, path)
+        for name, value in changes.items():
+            setattr(row, name, value)
+        try:
+            row.full_clean()
+        except ValidationError as error:
+            for name, texts in error.message_dict.items():
+                field = f"{path}.{name}".strip(".").removesuffix(".__all__").removesuffix(".per_minute")
+                found[field] = texts
+        try:
+            with transaction.atomic():
+                type(row).objects.filter(pk=row.pk).update(**changes)
+                transaction.set_rollback(True)
+        except IntegrityError as error:
+            refusing = constraint_name(error)
+        except (ArithmeticError, ValueError, TypeError, ValidationError, DataError):
+            pass  # no such value fits the column
     return found, refusing
 
 

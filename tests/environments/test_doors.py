@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 
-from environments.models import Engine
+from environments.models import Engine, Environment
 from tests.environments import doors
 from tests.environments.conftest import make_engine, make_host
 from tests.environments.importing.conftest import everything
@@ -196,24 +196,37 @@ def offer_of(row: Row, *changes: dict[str, Any]) -> doors.Offer:
 
 def whats_wrong(row: Row, engine: Engine, every_door: dict[str, Any]) -> str:
     """What the doors say of this row that they should not; empty when all is well."""
-    before = everything()
-    said: dict[str, Any] = {}
-    for name, door in every_door.items():
-        if name not in row.cannot:
-            said[name] = door(engine, offer_of(row, row.wrong)).get(row.at)
-    if "row" not in row.cannot:
-        found, refusing = doors.by_row(engine, offer_of(row), row.wrong)
-        said["row"] = found.get(row.at)
-        if refusing != row.constraint:
-            return f"{row}: the database refused it by {refusing!r}"
-    if everything() != before:
-        return f"{row}: something was written"
+    said = {
+        name: door(engine, offer_of(row, row.wrong)).get(row.at)
+        for name, door in every_door.items()
+        if name not in row.cannot
+    }
     alike = all(texts == said["admin" if "admin" in said else "code"] for texts in said.values())
     right = all(texts and row.says in " ".join(texts) for texts in said.values())
     return "" if alike and right and len(said) > 1 else f"{row}: {said}"
 
 
+def wrong_as_rows(row: Row, environment: Environment) -> str:
+    """The same of the rows of a right environment."""
+    found, refusing = doors.by_row(environment, row.wrong)
+    right = row.says in " ".join(found.get(row.at, ())) and refusing == row.constraint
+    return "" if right else f"{row}: {found}, refused by {refusing!r}"
+
+
 @pytest.mark.parametrize("rule", sorted({row.rule for row in ROWS}))
 def test_every_door_says_the_same(rule: int, other: Engine, every_door: dict[str, Any]):
-    found = [whats_wrong(row, other, every_door) for row in ROWS if row.rule == rule]
+    rows = [row for row in ROWS if row.rule == rule]
+    before = everything()
+    found = [whats_wrong(row, other, every_door) for row in rows]
+    assert everything() == before
+    assert not any(found), "\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["paid", "free"])
+def test_every_row_and_its_constraint(free: bool, other: Engine):
+    rows = [row for row in ROWS if "row" not in row.cannot and ("free" in row.start) == free]
+    assert doors.by_code(other, offer_of(rows[0])) == {}
+    before = everything()
+    found = [wrong_as_rows(row, Environment.objects.get(slug="web")) for row in rows]
+    assert everything() == before
     assert not any(found), "\n".join(filter(None, found))
