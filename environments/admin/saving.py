@@ -95,7 +95,9 @@ def _set_prices(price_list: PriceList, prices: dict[str, Decimal]) -> None:
     }
     unknown = [slug for slug in prices if slug not in resources]
     if unknown:
-        raise ValidationError({"prices": [f"{slug}: {unknown_resource(slug, resources)}" for slug in unknown]})
+        raise ValidationError(
+            {"prices": [f"{slug}: {unknown_resource(slug, resources)}" for slug in unknown]}
+        )
     price_list.prices.exclude(resource__slug__in=prices).delete()
     for slug, amount in prices.items():
         price = Price.objects.filter(price_list=price_list, resource=resources[slug]).first()

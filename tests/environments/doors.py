@@ -160,12 +160,13 @@ class AdminForm:
             data.update({f"{prefix}-{number}-{name}": value for name, value in row.items()})
 
     def _of_the_form(self, errors: Mapping[str, list[str]]) -> Refusals:
-        """What has no field of its own stands above the form, its path before it."""
+        """What has no field anywhere on the page stands above the form only, its path before it."""
         found = {name: list(texts) for name, texts in errors.items() if name != "__all__"}
         for text in errors.get("__all__", []):
             match = re.match(r"([a-z_.]+): (.*)", text, re.DOTALL)
             path, message = (match[1], match[2]) if match else ("__all__", text)
-            found.setdefault(path, []).append(message)
+            if "." not in path:
+                found.setdefault(path, []).append(message)
         return found
 
     def _of_a_row(self, form: Any) -> Refusals:
