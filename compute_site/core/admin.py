@@ -43,9 +43,8 @@ class StrictForm(forms.ModelForm):
 
     def add_error(self, field: str | None, error: Any) -> None:
         """As Django's; what is no whole number is told as it is everywhere else."""
-        if getattr(error, "code", "") == "invalid" and isinstance(
-            self.fields.get(field or ""), forms.IntegerField
-        ):
+        number = field is not None and isinstance(self.fields.get(field), forms.IntegerField)
+        if field is not None and number and getattr(error, "code", "") == "invalid":
             error = whole_error(_typed(self[field].data))
         super().add_error(field, error)
 
@@ -88,6 +87,7 @@ class StrictFormSet(forms.BaseInlineFormSet):
 
     def get_form_error(self) -> str:
         """Beside the second of them."""
+        assert self.model is not None
         rules = [one for one in self.model._meta.constraints if isinstance(one, models.UniqueConstraint)]
         return str(rules[0].get_violation_error_message()) if rules else super().get_form_error()
 

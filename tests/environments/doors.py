@@ -118,7 +118,11 @@ class AdminForm:
         labels = offer["fields"].get("labels", {})
         data["labels"] = "\n".join(f"{name} {text}" for name, text in labels.items())
         rows = [self._resource(slug, each, offer["free"]) for slug, each in offer["resources"].items()]
-        self._rows(data, "resources", rows + [self._resource(*each, None) for each in offer.get("more", [])])
+        self._rows(
+            data,
+            "resources",
+            rows + [self._resource(slug, each, None) for slug, each in offer.get("more", [])],
+        )
         if offer["free"] is not None:
             free = {
                 "min_job_duration": 60,
