@@ -129,7 +129,7 @@ def _resource(entry: Entry, name: str) -> WantedResource:
     sharing = entry.at("sharing").text("sharing")
     if kind == ResourceKind.DEVICE:
         total = _device_total(entry, total, len(devices))
-    elif kind == ResourceKind.COUNTER and total is None:
+    elif kind == ResourceKind.COUNTER and "total" not in entry.at("total"):
         entry.own.report.refuse(entry.at("total").at("total"), "Found no total; a counter needs one.")
     return WantedResource(
         slug=slug_at(entry.own, "id", name),

@@ -1,6 +1,6 @@
 """The same rule gives the same message through every door, beside the right field, and nothing is written.
 
-Each row is one rule with a value that breaks it; `tests/environments/doors.py` submits it everywhere.
+Each row is one rule with a value that breaks it; `tests/environments/doors*.py` submit it everywhere.
 """
 
 from copy import deepcopy
@@ -14,6 +14,8 @@ from django.contrib.auth import get_user_model
 from environments.models import Engine, Environment
 from tests.environments import doors
 from tests.environments.conftest import make_engine, make_host
+from tests.environments.doors_admin import ADD, AdminForm
+from tests.environments.doors_files import by_file, by_rest, by_settings
 from tests.environments.importing.conftest import everything
 from tests.environments.test_admin import fields_of
 from tests.factories import client_of
@@ -114,6 +116,9 @@ ROWS = [
     Row(7, {"cores": "4;5"}, "cores", "“4;5” is no core or range of cores", cannot={"row": NO_ROW}),
     Row(8, {"resources.ram.total": 16_385}, "resources.ram.total", "16385 MiB is more than the host's 16384 MiB",
         cannot={"row": NO_ROW, **dict.fromkeys(FILES, "kept, with a note")}),
+    Row(8, {"resources.disk.total": 100_001}, "resources.disk.total",
+        "100001 MiB is more than the host's 100000 MiB",
+        cannot={"row": NO_ROW, **dict.fromkeys(FILES, "kept, with a note")}),
     Row(9, {"resources.more": GPU}, "resources.more.devices",
         "GPU-rack-a-0 is in gpu of this environment already; a device is in one of them.",
         start={"resources.gpu": GPU}, cannot={"row": NO_ROW}),
@@ -147,6 +152,8 @@ ROWS = [
     of_free(11, "min_job_duration", 0, "Found 0; enter whole seconds greater than 0.", "free_tier_durations_ordered"),
     at_field(12, "max_job_duration", "3600", f"Found “3600”; {WHOLE}", admin=TEXT),
     at_field(12, "max_jobs", True, f"Found true; {WHOLE}", admin=TEXT),
+    Row(12, {"resources.licence": {"kind": "counter", "total": "3"}}, "resources.licence.total",
+        f"Found “3”; {WHOLE}", cannot={"admin": TEXT, "row": "its max follows it"}),
     at_field(12, "labels", {"gpu": ""}, "gpu: found ''; enter a text of 1 to 255 bytes on one line."),
     Row(12, {"more": [("ram", {"total": 2048})]}, "resources.ram",
         "This environment already has a resource with this slug.", cannot={"code": CODE, "row": NO_ROW}),
@@ -176,13 +183,13 @@ def other(environment, host) -> Engine:
 def every_door(browser, unrendered, settings, tmp_path) -> dict[str, Any]:
     """By name; each takes an engine and an offer."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    empty = fields_of(browser.get(doors.ADD))
+    empty = fields_of(browser.get(ADD))
     return {
         "code": doors.by_code,
-        "admin": doors.AdminForm(browser, empty),
-        "file": doors.by_file(tmp_path),
-        "settings": doors.by_settings(settings),
-        "rest": doors.by_rest(client_of(get_user_model().objects.get(username="olga"))),
+        "admin": AdminForm(browser, empty),
+        "file": by_file(tmp_path),
+        "settings": by_settings(settings),
+        "rest": by_rest(client_of(get_user_model().objects.get(username="olga"))),
     }
 
 

@@ -19,6 +19,7 @@ from environments.models import Engine, Environment, Resource, ResourceDevice
 from environments.rules import warnings
 from tests.environments import doors
 from tests.environments.conftest import make_engine, take
+from tests.environments.doors_files import IMPORT, as_text
 from tests.environments.importing.conftest import everything, nested, offer
 from tests.environments.test_admin import errors, fields_of, page, row
 from tests.environments.test_doors import FILES, every_door, other  # noqa: F401
@@ -56,7 +57,7 @@ def by_file(engine: dict[str, Any], host: str) -> dict[str, list[str]]:
         text |= {"host": address, "port": int(port)}
     else:
         text["socketPath"] = endpoint.removeprefix("unix://")
-    body = doors.as_text([{**text, "environments": [offer()]}]).encode()
+    body = as_text([{**text, "environments": [offer()]}]).encode()
     found = refused(lambda: import_configuration(body, Choice(engine="new", host=host)))
     return {ours.get(path, path): texts for path, texts in found.items()}
 
@@ -152,8 +153,8 @@ def test_unknown_keys_and_overcommitment_are_told_alike(browser, environment, ho
     make_engine(host, "other")
     one = offer("web", storageExpirySecs=1)
     one["resources"][1]["total"] = 16
-    (tmp_path / "a.json").write_text(doors.as_text(nested(one, extra=2)))
-    settings.DOCKER_COMPUTE_ENVIRONMENTS = doors.as_text(nested(one, extra=2))
+    (tmp_path / "a.json").write_text(as_text(nested(one, extra=2)))
+    settings.DOCKER_COMPUTE_ENVIRONMENTS = as_text(nested(one, extra=2))
     notes = []
     for arguments in ([str(tmp_path / "a.json")], ["--from-settings"]):
         out = StringIO()
@@ -162,7 +163,7 @@ def test_unknown_keys_and_overcommitment_are_told_alike(browser, environment, ho
         notes.append([line.removeprefix("note       ") for line in lines if line.startswith("note")])
     body = {"configuration": nested(one, extra=2), "engine": "other"}
     client = client_of(get_user_model().objects.get())
-    answer = client.post(doors.IMPORT, body, format="json").json()
+    answer = client.post(IMPORT, body, format="json").json()
     prefix = "/configuration/"
     found = {note["pointer"].removeprefix(prefix): note["message"] for note in answer["notes"]}
     assert notes[0] == notes[1]
@@ -195,7 +196,7 @@ class TestWhileJobsRun:
     def by_file(self, environment, at: str, change: Any) -> list[str]:
         file = export_engine(environment.engine)
         change(file["environments"][0])
-        found = refused(lambda: import_configuration(doors.as_text([file]).encode(), Choice(engine="local")))
+        found = refused(lambda: import_configuration(as_text([file]).encode(), Choice(engine="local")))
         return found[f"[0].environments[0].{at}"]
 
     def test_a_total_below_what_is_in_use(self, browser, environment, device):
@@ -279,7 +280,7 @@ def test_a_form_that_somebody_else_was_faster_than(browser, environment):
     opened = fields_of(browser.get(page(environment)))
     file = export_engine(environment.engine)
     file["environments"][0]["description"] = "by file"
-    assert import_configuration(doors.as_text([file]).encode(), Choice(engine="local")).changes_anything
+    assert import_configuration(as_text([file]).encode(), Choice(engine="local")).changes_anything
     before = everything()
     assert errors(browser.post(page(environment), opened | {"description": "x"}))["__all__"] == [STALE]
     assert everything() == before
