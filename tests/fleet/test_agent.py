@@ -122,6 +122,45 @@ def test_a_kept_result_is_sent_by_the_next_process(made):
     assert list(later.spool.waiting()) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "kept", "stops"),
+    [
+        (400, "invalid", 0, False),
+        (403, "proof_invalid", 0, False),
+        (404, "not_found", 0, False),
+        (409, "stale_token", 0, False),
+        (413, "too_large", 0, False),
+        (401, "skew", 1, True),
+        (403, "binding_ended", 1, True),
+        (403, "retired", 1, True),
+    ],
+)
+def test_a_result_is_dropped_only_when_the_site_will_never_take_it(made, status, code, kept, stops):
+    site = Site(register=[WELCOME], pull=[(200, [WORK]), (200, [])], result=[(status, {"code": code})])
+    agent = made(site)
+    agent.register()
+    agent.pass_once()
+    agent._threads[0].join()
+    assert len(list(agent.spool.waiting())) == kept
+    assert agent.stopping.is_set() == stops
+    if stops and code != "retired":
+        assert (agent.code, code in agent.why) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "goes_on"),
+    [
+        (None, True),
+        ((401, {"code": "skew"}), True),
+        ((409, {"code": "stale_token"}), False),
+        ((404, {}), False),
+        ((403, {"code": "retired"}), False),
+    ],
+)
+def test_a_run_is_ended_only_when_it_is_not_ours_any_more(made, answer, goes_on):
+    assert made(Site(progress=[answer]))._progress(WORK, "tail") == goes_on
+
+
 def test_a_fault_of_the_agent_is_reported_and_survived(made):
     site = Site(register=[WELCOME], pull=[(200, [WORK]), (200, [])], result=[(200, {"status": "failed"})])
     agent = made(site, Runs(RuntimeError("broken")))

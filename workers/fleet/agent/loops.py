@@ -20,6 +20,8 @@ log = logging.getLogger("agent")
 VERSION = "1"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 ALTERATION = b"?"
+LOST = {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
+NEVER_TAKEN = LOST | {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 
 
 class Runs(Protocol):
@@ -115,7 +117,7 @@ class Agent:
                 self.report(kept)
 
     def _progress(self, assignment: Mapping[str, Any], tail: str) -> bool:
-        """False when the assignment is not ours any more; a silent site is no reason to stop."""
+        """False when the assignment is not ours any more; neither silence nor another refusal is a reason to stop."""
         body = {"token": assignment["token"], "log": tail}
         try:
             self.client.call("POST", f"/workers/assignments/{assignment['id']}/progress", body)
@@ -123,11 +125,14 @@ class Agent:
             log.warning("no answer: %s", error)
         except RefusedRequest as error:
             log.warning("unit %s: %s", assignment["unit"], error)
-            return False
+            return error.status not in LOST and error.code != "retired"
         return True
 
     def report(self, kept: Mapping[str, Any]) -> None:
-        """Send one result and forget it once the site has it, or does not want it. Raises Unreachable."""
+        """Send one result; forget it once the site has it, or says that it will never take it.
+
+        Whatever else it answers (our clock is wrong, the binding is over) the result is kept. Raises as `register`.
+        """
         assignment = kept["assignment"]
         body = self._body(assignment, kept["finished"])
         try:
@@ -135,6 +140,8 @@ class Agent:
             log.info("unit %s: %s", assignment["unit"], told["status"])
         except RefusedRequest as error:
             log.warning("unit %s: its result was refused: %s", assignment["unit"], error)
+            if error.status not in NEVER_TAKEN and error.code != "proof_invalid":
+                raise
         self.spool.drop(assignment["id"])
 
     def _body(self, assignment: Mapping[str, Any], finished: Mapping[str, Any]) -> dict[str, Any]:
