@@ -26,14 +26,15 @@ def document(job: Job, attempt: int, spec: Spec, *, shown_as: UUID | None = None
     """`/data/job.json`, version 1: job, role, function and args (null without a function), inputs, outputs, resources.
 
     Sizes in bytes, `max_duration` in seconds, resources as reserved. `outputs.declared` null: everything is taken.
-    `shown_as`: told in place of the job's own id.
+    `shown_as`: told in place of the job's own id; the term `shown_attempt`: in place of the attempt's number (an audit
+    that is tried again must find what the replicas found).
     """
     function = spec.function or {}
     return json.dumps(
         {
             "version": VERSION,
             "job": str(shown_as or job.public_id),
-            "attempt": attempt,
+            "attempt": job.terms.get("shown_attempt", attempt),
             "role": function.get("role"),
             "function": function.get("entry"),
             "args": function.get("args"),

@@ -70,8 +70,8 @@ def test_every_run_of_a_unit_finds_the_same_job_json(fleet):
     for number, (worker, assignment) in enumerate(pairs):
         worker.report(assignment, text=b"%d" % number)
     audit = Audit.objects.get().job
-    told = json.loads(job_file.document(audit, 1, Spec.from_json(audit.spec)))
-    assert told == found
+    for attempt in (1, 2):  # an audit may be tried again
+        assert json.loads(job_file.document(audit, attempt, Spec.from_json(audit.spec))) == found
     assert str(job.public_id) not in json.dumps(found)
 
 

@@ -17,6 +17,7 @@ from workers.fleet.transitions import move_audit
 
 ACCOUNT = "fleet audits"  # without members: nobody sees these jobs but the operator, nobody pays for them
 LONGEST_WAIT = timedelta(hours=24)
+SHOWN_ATTEMPT = 1  # in job.json, of replicas and audit, however often one of them is tried
 OWN_RESULT = ("succeeded", "exit_nonzero", "output_missing")
 
 
@@ -48,7 +49,10 @@ def order(unit: Unit) -> Audit:
 
 
 def _terms(job: Job, environment: Environment) -> dict[str, Any]:
-    """The job's own terms without prices, its amounts by the names that the audit's environment has for them."""
+    """The job's own terms without prices, its amounts by the names that the audit's environment has for them.
+
+    However often the audit is tried, its program is told the attempt that the replicas were told.
+    """
     slugs = {row.kind: row.slug for row in Resource.objects.filter(environment=environment)}
     amounts = {slugs[kind]: amount for kind, amount in job.amounts.items() if amount and kind in slugs}
     return {
@@ -58,6 +62,7 @@ def _terms(job: Job, environment: Environment) -> dict[str, Any]:
         "tier": Tier.PAID.value,
         "currency": "",
         "prices": {},
+        "shown_attempt": SHOWN_ATTEMPT,
     }
 
 

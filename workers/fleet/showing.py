@@ -7,6 +7,7 @@ from django.db.models import Count, QuerySet
 
 from jobs.spec import Spec
 from workers import job_file
+from workers.fleet.audits import SHOWN_ATTEMPT
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, Unit
 from workers.fleet.registration import status_now
 
@@ -89,7 +90,7 @@ def assignment(row: Replica) -> dict[str, Any]:
             "inputs": spec.inputs,
             "outputs": spec.outputs,
             "amounts": job.amounts,
-            "job_json": job_file.document(job, 1, spec, shown_as=row.unit.public_id).decode(),
+            "job_json": job_file.document(job, SHOWN_ATTEMPT, spec, shown_as=row.unit.public_id).decode(),
             "max_duration": job.max_duration,
         },
     }
