@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings as site_settings
 from pytest_django.live_server_helper import LiveServer
 
+from jobs.logs import read_log
 from jobs.models import Artifact
 from jobs.results import read_content
 from tests.faults.agents import FleetSite, Proxy, make_fleet_site, passes
@@ -15,7 +16,7 @@ from tests.faults.processes import eventually
 from tests.faults.site import FaultSite
 from workers.fleet.models import Audit, Fault, FleetPolicy, Replica
 
-WRITE = "echo 42 > /data/outputs/answer.txt"
+WRITE = "echo at it; echo 42 > /data/outputs/answer.txt"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ def test_two_owners_agree_and_the_job_is_settled_once(fleet: FleetSite) -> None:
     assert artifact.path == "answer.txt"
     assert read_content(artifact.sha256) == b"42\n"
     assert fleet.site.events(job).count("succeeded") == 1
+    assert read_log(job.attempts.get(), "stdout")[0] == b"at it\n"
     assert not Audit.objects.filter(unit=unit).exists()
 
 

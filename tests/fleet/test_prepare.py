@@ -43,14 +43,20 @@ def test_what_it_writes_lets_an_agent_in(site, settings, tmp_path):
 
 
 def test_every_page_of_the_admin_opens(fleet, client):
+    client.force_login(get_user_model().objects.create_superuser("root"))
     a, b = fleet.worker(), fleet.worker()
     fleet.job()
     run_pass()
     a.fail(a.pull()[0])
     run_pass()
-    a.report(a.pull()[0], text=b"1")
+    again = a.pull()[0]
+    a.client.call("POST", f"/workers/assignments/{again['id']}/progress",
+                  {"token": again["token"], "note": "half", "log": "<b>step 1</b>"})  # fmt: skip
+    page = client.get(f"/admin/fleet/unit/{Unit.objects.get().pk}/change/").content.decode()
+    assert '<pre class="cs-log">&lt;b&gt;step 1&lt;/b&gt;</pre>' in page
+    assert "<td>half</td>" in page
+    a.report(again, text=b"1")
     b.report(b.pull()[0], text=b"2")
-    client.force_login(get_user_model().objects.create_superuser("root"))
     for model in (Owner, FleetPolicy, RemoteWorker, Unit, Audit):
         page = f"/admin/fleet/{model._meta.model_name}/"
         assert client.get(page).status_code == 200

@@ -1,5 +1,6 @@
 """Results: what counts, what never does, and that everything happens once."""
 
+import base64
 import hashlib
 import json
 import threading
@@ -7,7 +8,7 @@ import threading
 import pytest
 from django.db import close_old_connections
 
-from jobs.models import Artifact, Attempt, Job
+from jobs.models import Artifact, Attempt, Job, LogChunk
 from jobs.outcome import Outcome, StoredFile
 from jobs.results import build_manifest, read_content
 from jobs.settlement import settle
@@ -16,6 +17,7 @@ from tests.factories import take
 from workers import fsck, job_file
 from workers.fleet import reconciliation
 from workers.fleet.client import RefusedRequest
+from workers.fleet.manifest import LOG_BYTES
 from workers.fleet.models import Audit, Fault, FleetPolicy, RemoteWorker, Replica, Unit
 from workers.fleet.passes import run_pass
 from workers.fleet.reconciliation import reconcile
@@ -54,6 +56,30 @@ def test_equal_results_settle_the_job_once(fleet):
     assert refused.value.status == 409
     run_pass()
     assert not Audit.objects.exists()
+
+
+def test_the_log_of_the_accepted_replica_is_the_jobs(fleet, client):
+    job, ((a, one), (b, two)) = started(fleet)
+    log = {"stdout": {"data": "Zmlyc3QKAP8=", "cut": 7}, "stderr": {"data": "b29wcw==", "cut": 0}}
+    a.report(one, log=log)
+    client.force_login(fleet.user)
+    assert client.get(f"/api/v1/jobs/{job.public_id}/logs").content == b""
+    b.report(two)
+    answer = client.get(f"/api/v1/jobs/{job.public_id}/logs")
+    assert (answer.content, answer["X-Log-Bytes-Cut"]) == (b"first\n\0\xff", "7")
+    assert answer["X-Log-Complete"] == "true"
+    assert client.get(f"/api/v1/jobs/{job.public_id}/logs?stream=stderr").content == b"oops"
+    kept = Replica.objects.order_by("number").values_list("progress", flat=True)
+    assert list(kept) == [{"note": "", "log": "first\n\ufffd"}, {"note": "", "log": "line"}]
+
+
+def test_a_disputed_unit_gives_its_job_no_log(fleet):
+    job, ((a, one), (b, two)) = started(fleet)
+    a.report(one)
+    b.report(two, text=b"43")
+    assert fresh(job).end_reason == "fleet_disputed"
+    assert not LogChunk.objects.exists()
+    assert not Replica.objects.filter(progress__has_key="streams").exists()
 
 
 def test_every_run_of_a_unit_finds_the_same_job_json(fleet):
@@ -174,6 +200,9 @@ def test_what_has_no_valid_proof_never_counts(fleet):
         ({"contents": {}}, 400),
         ({"contents": other_result["contents"]}, 400),
         ({"contents": {file["sha256"]: "NDM="}}, 400),
+        ({"log": {"stdout": {"data": "no base64", "cut": 0}}}, 400),
+        ({"log": {"stdout": {"data": base64.b64encode(bytes(LOG_BYTES + 1)).decode(), "cut": 0}}}, 400),
+        ({"log": {"stdout": {"data": "", "cut": -1}}}, 400),
     ]:
         with pytest.raises(RefusedRequest) as refused:
             a.report(one, **changes)

@@ -88,7 +88,7 @@ def _made(job_id: int) -> bool:
 
 def assign(unit: Unit, policy: FleetPolicy, now: datetime) -> None:
     """Under the unit's lock: take back what lapsed, give what waits to workers, and say what is still waited for."""
-    replicas = list(unit.replicas.select_related("worker").order_by("number"))
+    replicas = list(unit.replicas.select_related("worker").defer("progress").order_by("number"))
     for replica in replicas:
         if replica.status in HELD and (why := _lapsed(replica, now)):
             give_back(replica, why, policy)
@@ -155,7 +155,7 @@ def _candidates(unit: Unit, now: datetime) -> list[RemoteWorker]:
     rows = rows.select_related("owner").annotate(
         held=Count("replicas", filter=Q(replicas__status__in=HELD)), last=Max("replicas__assigned_at")
     )
-    lost = {lapse["worker"] for each in unit.replicas.all() for lapse in each.lapses}
+    lost = {lapse["worker"] for each in unit.replicas.only("lapses") for lapse in each.lapses}
     able = [worker for worker in rows if _fits(worker, job.amounts)]
     others = [worker for worker in able if str(worker.public_id) not in lost]
     return sorted((worker for worker in others or able if worker.held < worker.slots), key=_idle_since)

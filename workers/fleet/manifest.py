@@ -9,6 +9,7 @@ from workers.sandbox.outputs import OutputLimits, path_fault
 
 MAX_BYTES = 4 * 1024 * 1024  # of all files of a result together: they travel inside the request
 MAX_FILES = 200
+LOG_BYTES = 256 * 1024  # of each stream, from its beginning: beside the result, under no signature of its own
 
 
 class BadManifest(ValueError):

@@ -22,7 +22,7 @@ from jobs.outcome import Outcome, StoredFile
 from jobs.result_json import InvalidResult, parse_result
 from jobs.settlement import record_exit, settle
 from jobs.spec import Spec
-from workers.fleet import audits, manifest, signing
+from workers.fleet import audits, logs, manifest, signing
 from workers.fleet.assignment import drop_open
 from workers.fleet.leases import give_back, held, told
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, ReplicaStatus, Unit, UnitStatus
@@ -35,7 +35,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A worker's result, checked in itself: manifest, its hash, the proof, and every file's content."""
+    """A worker's result, checked in itself: manifest, its hash, the proof, every file's content, and its log."""
 
     manifest: Mapping[str, Any]
     sha256: str
@@ -43,6 +43,7 @@ class Report:
     expires: int
     contents: Mapping[str, bytes]
     run_seconds: float | None
+    progress: Mapping[str, Any]
 
 
 def read_report(worker: RemoteWorker, replica: Replica, data: Mapping[str, Any], *, now: float) -> Report:
@@ -56,7 +57,8 @@ def read_report(worker: RemoteWorker, replica: Replica, data: Mapping[str, Any],
     if expires <= now or not signing.is_signed(worker.key, message, signature):
         raise NotEntitled("The proof is not this worker's signature under this result.", code="proof_invalid")
     contents = _contents(data["manifest"], data["contents"])
-    return Report(data["manifest"], digest, signature, expires, contents, data.get("run_seconds"))
+    progress = logs.read_streams(data["log"])
+    return Report(data["manifest"], digest, signature, expires, contents, data.get("run_seconds"), progress)
 
 
 def _contents(found: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, bytes]:
@@ -94,6 +96,7 @@ def accept(worker: RemoteWorker, public_id: UUID, token: UUID, report: Report) -
             "proof": {"signature": report.signature, "expires": report.expires, "tier": 0},
             "result": _result(report),
             "run_seconds": report.run_seconds,
+            "progress": dict(report.progress),
         }
         if not move_replica(replica, ReplicaStatus.REPORTED, **fields):
             raise StaleToken(f"this replica is {replica.status} already")
@@ -145,7 +148,7 @@ def reconcile(unit_id: int, *, wait: bool = True) -> str:
 
 
 def _judge(unit: Unit) -> str:
-    replicas = list(unit.replicas.order_by("number"))
+    replicas = list(unit.replicas.defer("progress").order_by("number"))  # whole logs: one is read
     reported = [replica for replica in replicas if replica.status == ReplicaStatus.REPORTED]
     job = Job.objects.get(pk=unit.attempt.job_id)
     if job.is_final or job.cancel_requested_at is not None:
@@ -165,19 +168,24 @@ def _judge(unit: Unit) -> str:
         return _end(unit, UnitStatus.FAILED, Outcome(reason="fleet_failed", detail=detail))
     sha256, degraded = reported[0].manifest_sha256, len(reported) < unit.wanted
     return _end(
-        unit, UnitStatus.COMPLETED, _outcome(job, reported), manifest_sha256=sha256, degraded=degraded
+        unit,
+        UnitStatus.COMPLETED,
+        _outcome(job, reported),
+        accepted=reported[0],
+        manifest_sha256=sha256,
+        degraded=degraded,
     )
 
 
-def _end(unit: Unit, to: str, outcome: Outcome, **fields: Any) -> str:
-    """The unit's end and its job's, in one transaction."""
+def _end(unit: Unit, to: str, outcome: Outcome, *, accepted: Replica | None = None, **fields: Any) -> str:
+    """The unit's end and its job's, in one transaction; `accepted`: whose log becomes the job's."""
     drop_open(unit)
     if not move_unit(unit.pk, to, waits_for="", **fields):
         raise StaleToken(f"a unit that is {unit.status} cannot become {to}")
     attempt = Attempt.objects.get(pk=unit.attempt_id)
-    record_exit(
-        attempt, facts={"unit": str(unit.public_id)}, exit_code=outcome.exit_code, exited_at=database_now()
-    )
+    facts = {"unit": str(unit.public_id), "marker": logs.cut_bytes(accepted) if accepted else {}}
+    record_exit(attempt, facts=facts, exit_code=outcome.exit_code, exited_at=database_now())
+    logs.hand_over(unit, attempt, accepted)
     settle(attempt, None, outcome)
     Attempt.objects.filter(pk=attempt.pk).update(cleaned_at=ClockTimestamp())  # it was on no engine of ours
     return to

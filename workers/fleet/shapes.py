@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from environments.models import ResourceKind
+from workers.fleet.manifest import LOG_BYTES
 
 AMOUNTS = {*ResourceKind.values, "slots"}
 MAX_SLOTS = 64
@@ -73,14 +74,29 @@ class Proof(serializers.Serializer):
     expires = serializers.IntegerField(min_value=0, max_value=2**33)
 
 
+class StreamLog(serializers.Serializer):
+    """The beginning of one stream in base64, and how many bytes were cut from its end."""
+
+    data = serializers.CharField(allow_blank=True, max_length=4 * (LOG_BYTES // 3 + 1))
+    cut = serializers.IntegerField(min_value=0, max_value=2**53, default=0)
+
+
+class Log(serializers.Serializer):
+    """The log of a run."""
+
+    stdout = StreamLog(required=False)
+    stderr = StreamLog(required=False)
+
+
 class Result(serializers.Serializer):
-    """Success with manifest, proof and contents (base64 by sha256), or failure with its reason."""
+    """Success with manifest, proof, contents (base64 by sha256) and log, or failure with its reason."""
 
     token = serializers.UUIDField()
     success = serializers.BooleanField()
     manifest = serializers.JSONField(required=False)
     proof = Proof(required=False)
     contents = serializers.DictField(child=serializers.CharField(allow_blank=True), default=dict)
+    log = Log(default=dict)
     run_seconds = serializers.FloatField(min_value=0, max_value=10**8, required=False, allow_null=True)
     reason = serializers.CharField(max_length=64, default="failed")
     detail = serializers.CharField(max_length=4000, allow_blank=True, default="")

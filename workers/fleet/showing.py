@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Prefetch, QuerySet
 
 from jobs.spec import Spec
 from workers import job_file
@@ -35,7 +35,8 @@ def worker(row: RemoteWorker, now: datetime) -> dict[str, Any]:
 def units() -> QuerySet[Unit]:
     """All units with what `unit` needs, the newest first."""
     rows = Unit.objects.select_related("attempt__job", "audit__job")
-    return rows.prefetch_related("replicas__worker", "replicas__owner", "faults__worker").order_by("-pk")
+    replicas = Replica.objects.select_related("worker", "owner").defer("progress", "manifest", "result")
+    return rows.prefetch_related(Prefetch("replicas", replicas), "faults__worker").order_by("-pk")
 
 
 def unit(row: Unit) -> dict[str, Any]:

@@ -77,6 +77,21 @@ def replicas_of_unit(unit: Unit) -> SafeString | str:
     return table(head, rows)
 
 
+def progress_of_unit(unit: Unit) -> SafeString | str:
+    """What its workers said last while at work, and the end of the log that they sent."""
+    rows = [
+        (
+            replica.number,
+            link(replica.worker),
+            replica.progress.get("note") or DASH,
+            format_html('<pre class="cs-log">{}</pre>', replica.progress.get("log") or DASH),
+        )
+        for replica in unit.replicas.select_related("worker").order_by("number")
+        if replica.progress
+    ]
+    return table(["replica", "worker", "note", "end of the log"], rows)
+
+
 def audit_of_unit(unit: Unit) -> SafeString | str:
     """The second opinion on a dispute: where it runs, and what it found."""
     audit = Audit.objects.filter(unit=unit).select_related("job__environment__engine").first()

@@ -39,7 +39,7 @@ class UnitAdmin(ReadOnlyAdmin):
     search_help_text = "Id of the unit or of its job, or any part of it."
     fieldsets = [
         (None, {"fields": ["public_id", "standing", "job", "environment", "results", "waits_for"]}),
-        ("Replicas", {"fields": ["replicas_told", "lapses_told"]}),
+        ("Replicas", {"fields": ["replicas_told", "progress_told", "lapses_told"]}),
         ("Audit", {"fields": ["audit_told", "faults_told"]}),
         ("Times", {"fields": ["created_at", "finished_at", "manifest_sha256"]}),
     ]
@@ -75,6 +75,10 @@ class UnitAdmin(ReadOnlyAdmin):
     @display(description="replicas")
     def replicas_told(self, unit: Unit) -> str:
         return pages.replicas_of_unit(unit)
+
+    @display(description="progress, by the workers' word")
+    def progress_told(self, unit: Unit) -> str:
+        return pages.progress_of_unit(unit)
 
     @display(description="lost or failed")
     def lapses_told(self, unit: Unit) -> str:

@@ -160,6 +160,7 @@ class Agent:
             sha256=sha256,
             contents=contents,
             run_seconds=finished["run_seconds"],
+            log=finished.get("log", {}),  # none in what an older agent has kept
         )
 
     def _beats(self) -> None:

@@ -15,9 +15,10 @@ from workers.fleet.agent.config import Config
 from workers.sandbox import config as sandbox
 from workers.sandbox import readback
 from workers.sandbox.docker import ContainerFacts, EngineClient, EngineFacts, ImageFacts
+from workers.sandbox.marker import Marker
 from workers.sandbox.outputs import OutputFile, OutputLimits, Outputs
 from workers.sandbox.spec import Spec, container_name, final_argv
-from workers.sandbox.workspace import Workspace
+from workers.sandbox.workspace import STREAMS, Stream, Workspace
 from workers.sandbox.workspaces import open_workspace, traces
 from workers.verdict import decide, exit_facts
 
@@ -36,7 +37,10 @@ class NotWanted(Exception):
 
 @dataclass(frozen=True)
 class Finished:
-    """How it ended. A failure has a reason and nothing else; contents are in base64, by sha256."""
+    """How it ended. A failure has a reason and nothing else; contents are in base64, by sha256.
+
+    `log`: by stream the beginning of it (`data`, in base64) and how many bytes were `cut` from its end.
+    """
 
     reason: str = ""
     detail: str = ""
@@ -44,6 +48,7 @@ class Finished:
     files: list[tuple[str, int, str]] = field(default_factory=list)
     contents: dict[str, str] = field(default_factory=dict)
     run_seconds: float | None = None
+    log: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The form kept on disk."""
@@ -206,7 +211,21 @@ class Sandbox:
             return Finished(reason="output_refused", detail=_refusals(outputs))
         files = [(file.path, file.size, file.sha256) for file in outputs.files if _declared(file.path, work)]
         kept = {sha256: base64.b64encode(contents[sha256]).decode() for _, _, sha256 in files}
-        return Finished(exit_code=verdict.exit_code, files=files, contents=kept, run_seconds=_seconds(facts))
+        return Finished(
+            exit_code=verdict.exit_code,
+            files=files,
+            contents=kept,
+            run_seconds=_seconds(facts),
+            log={stream: _log(workspace, stream, marker, spec.log_cap) for stream in STREAMS},
+        )
+
+
+def _log(workspace: Workspace, stream: Stream, marker: Marker | None, cap: int) -> dict[str, Any]:
+    """The beginning of a stream, and what of it the launcher or we have cut."""
+    data = workspace.read_log(stream, 0, cap)
+    cut = 0 if marker is None else marker.stdout_cut if stream == "stdout" else marker.stderr_cut
+    kept = data[: manifest.LOG_BYTES]
+    return {"data": base64.b64encode(kept).decode(), "cut": cut + len(data) - len(kept)}
 
 
 def _declared(path: str, work: Mapping[str, Any]) -> bool:
