@@ -1,4 +1,4 @@
-"""Why a queued job does not run yet: computed from the rows of now, never guessed."""
+"""Why a job does not run yet: computed from the rows of now, never guessed."""
 
 import math
 from collections.abc import Iterator
@@ -15,18 +15,22 @@ from jobs.caps import account_reason
 from jobs.estimate import Estimates
 from jobs.line import place_in_line
 from jobs.measuring import before_a_benchmark
-from jobs.models import Job, JobStatus
+from jobs.models import Job, JobEvent, JobStatus
 from jobs.overdue import healthy_devices, is_kept_from, most
 
+FOR_WORKERS = "waiting for workers"  # the phase of a job that the fleet has, but no remote worker yet
+WAITS = "waits"  # the event that says what such a job waits for
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 def pending_reason(job: Job, now: datetime | None = None) -> str | None:
-    """What a queued job waits for, in words (`needs 2 cpu, 1 free; third in line`); None when it is not queued.
+    """What a job waits for, in words (`needs 2 cpu, 1 free; third in line`); None when it waits no more.
 
     `job` (saved or not) comes with its environment, engine and host. Reads the use of its environment and its place in
-    line.
+    line. A job that the fleet has waits until remote workers have it.
     """
+    if job.status == JobStatus.PREPARING and job.phase == FOR_WORKERS:
+        return _told_by_the_fleet(job)
     if job.status != JobStatus.QUEUED:
         return None
     now = now or database_now()
@@ -62,6 +66,14 @@ def estimated_wait(job: Job, now: datetime | None = None) -> int | None:
 def _fleet_reason() -> str:
     """Jobs of the fleet leave the queue as soon as a unit is made of them; workers are waited for afterwards."""
     return "about to become a unit of the fleet" if settings.FLEET_ENABLED else "the fleet is off"
+
+
+def _told_by_the_fleet(job: Job) -> str:
+    """What its unit waited for when that changed last."""
+    said = (
+        JobEvent.objects.filter(job=job, kind=WAITS).order_by("pk").values_list("message", flat=True).last()
+    )
+    return said or FOR_WORKERS
 
 
 def place_reasons(environment: Environment, now: datetime) -> Iterator[str]:

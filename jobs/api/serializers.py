@@ -78,7 +78,9 @@ class AttemptDetail(serializers.ModelSerializer):
 class JobDetail(JobListing):
     """A job with everything but its log, events and outputs."""
 
-    pending_reason = serializers.SerializerMethodField(help_text="What a queued job waits for.")
+    pending_reason = serializers.SerializerMethodField(
+        help_text="What a queued job waits for, or one of the fleet that no remote worker has yet."
+    )
     estimated_wait = serializers.SerializerMethodField(
         help_text="Seconds until a queued job starts at the latest, by the deadlines of others; null = unknown."
     )

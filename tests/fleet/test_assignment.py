@@ -42,7 +42,30 @@ def test_a_job_becomes_a_unit_once(fleet):
     assert unit.waits_for.startswith("2 of 2 replicas wait")
     job.refresh_from_db()
     assert (job.status, job.phase, job.attempts_made) == ("preparing", "waiting for workers", 1)
+    assert pending_reason(job) == unit.waits_for
+    assert job.events.filter(kind="waits").count() == 1
     assert Attempt.objects.get().engine == fleet.environment.engine
+
+
+def test_the_client_is_told_what_its_unit_waits_for(fleet, client):
+    client.force_login(fleet.user)
+    job = fleet.job()
+
+    def told():
+        return [
+            client.get(f"/api/v1/jobs/{job.public_id}").json()[name] for name in ("phase", "pending_reason")
+        ]
+
+    assert told() == ["", "about to become a unit of the fleet"]
+    first = fleet.worker()
+    run_pass()
+    text = "1 of 2 replicas wait for an active worker of another owner that fits"
+    assert told() == ["waiting for workers", text]
+    fleet.worker()
+    run_pass()
+    assert told() == ["given to workers", None]
+    first.pull()
+    assert told() == ["", None]
 
 
 def test_distinct_owners_and_one_worker_of_each(fleet):

@@ -13,6 +13,7 @@ from compute_site.core.models import new_public_id
 from environments.models import EngineKind, EngineState
 from jobs.caps import check_account, full_accounts
 from jobs.models import Attempt, Job, JobStatus
+from jobs.pending import FOR_WORKERS, WAITS
 from jobs.transitions import move_job, record_event
 from workers.fleet.leases import give_back
 from workers.fleet.models import FleetPolicy, RemoteWorker, Replica, ReplicaStatus, Unit, UnitStatus
@@ -21,6 +22,7 @@ from workers.fleet.registration import active_workers
 from workers.fleet.transitions import move_replica, move_unit
 
 BATCH = 64
+WITH_WORKERS = "given to workers"  # the phase until one of them has pulled it
 MARGIN_SECONDS = 300  # beside the job's own duration: to be pulled, to fetch the image, to report
 NO_USER = 0  # an attempt of the fleet holds no numeric user of ours
 
@@ -81,7 +83,7 @@ def _made(job_id: int) -> bool:
             data={"unit": str(unit.public_id), "replicas": policy.replicas},
             attempts_made=F("attempts_made") + 1,
             not_before=None,
-            phase="waiting for workers",
+            phase=FOR_WORKERS,
         )
     return True
 
@@ -189,13 +191,19 @@ def _degrade(unit: Unit) -> int:
 
 
 def _say(unit: Unit, left: int) -> None:
-    """Why replicas still wait, where it has changed."""
+    """Why replicas still wait, where it has changed: on the unit, and for the client on its job."""
     text = (
         f"{left} of {unit.wanted} replicas wait for an active worker of another owner that fits"
         if left
         else ""
     )
-    Unit.objects.filter(pk=unit.pk).exclude(waits_for=text).update(waits_for=text)
+    if not Unit.objects.filter(pk=unit.pk).exclude(waits_for=text).update(waits_for=text):
+        return
+    job_id = unit.attempt.job_id
+    phase = FOR_WORKERS if text else WITH_WORKERS
+    Job.objects.filter(pk=job_id, status=JobStatus.PREPARING).update(phase=phase)
+    if text:
+        record_event(job_id, WAITS, text, attempt_id=unit.attempt_id)
 
 
 def drop_open(unit: Unit) -> None:

@@ -114,7 +114,7 @@ def result_body(
     sha256: str,
     contents: Mapping[str, bytes],
     run_seconds: float | None,
-    log: Mapping[str, Any],
+    log: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body that reports a success: manifest, proof by the client's key, every content, and the log by stream."""
     expires = int(client.clock()) + PROOF_SECONDS
@@ -126,5 +126,5 @@ def result_body(
         "proof": {"signature": signing.sign(client.key, message), "expires": expires},
         "contents": {digest: base64.b64encode(data).decode() for digest, data in contents.items()},
         "run_seconds": run_seconds,
-        "log": dict(log),
+        "log": dict(log or {}),
     }

@@ -119,6 +119,15 @@ def retire(worker: RemoteWorker) -> bool:
     return move_worker(worker.pk, RemoteStatus.RETIRED)
 
 
+def revoke(binding: Binding) -> None:
+    """A binding that lets nobody in any more, from now on and for ever: what its worker holds is given to others.
+
+    Raises NotEntitled when it was revoked before; then nothing changes.
+    """
+    if not Binding.objects.filter(pk=binding.pk, revoked_at=None).update(revoked_at=ClockTimestamp()):
+        raise NotEntitled("It was revoked before.", code="binding_revoked")
+
+
 def silent_before(now: datetime) -> datetime:
     """Who gave no sign of life since then is stale."""
     return now - timedelta(seconds=settings.FLEET_TTL_SECONDS)

@@ -77,8 +77,12 @@ class Proof(serializers.Serializer):
 class StreamLog(serializers.Serializer):
     """The beginning of one stream in base64, and how many bytes were cut from its end."""
 
-    data = serializers.CharField(allow_blank=True, max_length=4 * (LOG_BYTES // 3 + 1))
     cut = serializers.IntegerField(min_value=0, max_value=2**53, default=0)
+
+    def get_fields(self) -> dict[str, Any]:
+        """`data` too: a serializer has an attribute of that name already."""
+        data = serializers.CharField(allow_blank=True, max_length=4 * (LOG_BYTES // 3 + 1))
+        return {"data": data, **super().get_fields()}
 
 
 class Log(serializers.Serializer):
