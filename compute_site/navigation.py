@@ -28,6 +28,7 @@ PLACES: dict[str, dict[str, str]] = {
         "fleet.remoteworker": "lan",
         "fleet.unit": "call_split",
         "fleet.owner": "badge",
+        "fleet.binding": "handshake",
         "fleet.fleetpolicy": "rule",
         "fleet.audit": "fact_check",
         "fleet.fault": "report",

@@ -13,7 +13,7 @@ from workers.fleet import signing
 from workers.fleet.client import RefusedRequest, SignedClient, bind
 from workers.fleet.models import Binding, Nonce, OwnerKey, RemoteWorker, Replica, Unit
 from workers.fleet.passes import run_pass
-from workers.fleet.registration import status_now, store_stale
+from workers.fleet.registration import revoke, status_now, store_stale
 
 HEADERS = (
     signing.KEY_HEADER,
@@ -159,7 +159,7 @@ def test_no_rebind_no_revival(fleet):
     "ended",
     [
         lambda key: Binding.objects.update(not_after=key.created_at),
-        lambda key: Binding.objects.update(revoked_at=key.created_at),
+        lambda key: revoke(Binding.objects.get(owner_key=key)),
         lambda key: OwnerKey.objects.filter(pk=key.pk).update(revoked_at=key.created_at),
     ],
     ids=["expired", "revoked", "of a revoked key"],

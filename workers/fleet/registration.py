@@ -120,7 +120,7 @@ def retire(worker: RemoteWorker) -> bool:
 
 
 def revoke(binding: Binding) -> None:
-    """A binding that lets nobody in any more, from now on and for ever: what its worker holds is given to others.
+    """Let nobody in by this binding any more, for ever. Its worker becomes stale, and what it holds goes to others.
 
     Raises NotEntitled when it was revoked before; then nothing changes.
     """

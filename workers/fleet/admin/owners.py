@@ -10,7 +10,7 @@ from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, RefusingAdmin, perform
-from compute_site.core.db import database_now
+from compute_site.core.db import ClockTimestamp, database_now
 from compute_site.core.showing import DASH, ago
 from workers.fleet import registration
 from workers.fleet.admin import pages
@@ -23,6 +23,15 @@ WORKER_COLOURS = {
     RemoteStatus.STALE: "warning",
     RemoteStatus.RETIRED: "default",
 }
+
+
+class OwnerFilter(admin.RelatedFieldListFilter):
+    """For lists of what belongs to owners: reads their accounts, which name them, with them."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[Any]:
+        """As Django's, in one statement."""
+        rows = Owner.objects.select_related("account").order_by("account__name")
+        return [(row.pk, str(row)) for row in rows]
 
 
 class KeyInline(TabularInline):
@@ -89,7 +98,7 @@ class RemoteWorkerAdmin(ReadOnlyAdmin):
     """Read-only list and detail; workers can be retired, by the same function as the owner's route."""
 
     list_display = ["name", "state", "of", "provider", "slots", "held", "wrong", "seen"]
-    list_filter = ["status", "owner"]
+    list_filter = ["status", ("owner", OwnerFilter)]
     list_select_related = ["owner__account"]
     search_fields = ["public_id", "key", "owner__account__name"]
     actions = ["retire_selected"]
@@ -109,6 +118,7 @@ class RemoteWorkerAdmin(ReadOnlyAdmin):
         working = Q(replicas__status__in=["assigned", "running"])
         rows: QuerySet[RemoteWorker] = super().get_queryset(request)
         return rows.annotate(
+            clock=ClockTimestamp(),  # with the rows: asked for each it would be a statement each
             at_work=Count("replicas", filter=working, distinct=True),
             fault_count=Count("faults", distinct=True),
         )
@@ -118,12 +128,12 @@ class RemoteWorkerAdmin(ReadOnlyAdmin):
         return worker.short_id
 
     @display(description="state", ordering="status", label=WORKER_COLOURS)
-    def state(self, worker: RemoteWorker) -> str:
-        return registration.status_now(worker, database_now())
+    def state(self, worker: Any) -> str:
+        return registration.status_now(worker, worker.clock)
 
     @display(description="state")
-    def standing(self, worker: RemoteWorker) -> str:
-        return registration.status_now(worker, database_now())
+    def standing(self, worker: Any) -> str:
+        return registration.status_now(worker, worker.clock)
 
     @display(description="owner", ordering="owner")
     def of(self, worker: RemoteWorker) -> str:

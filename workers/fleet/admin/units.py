@@ -9,7 +9,9 @@ from unfold.decorators import display
 
 from compute_site.core.admin import ReadOnlyAdmin
 from compute_site.core.showing import ago
+from environments.admin.environment import EnvironmentFilter
 from workers.fleet.admin import pages
+from workers.fleet.admin.owners import OwnerFilter
 from workers.fleet.models import Audit, AuditStatus, Fault, Unit, UnitStatus
 
 UNIT_COLOURS = {
@@ -33,7 +35,7 @@ class UnitAdmin(ReadOnlyAdmin):
     """Read-only list and detail."""
 
     list_display = ["name", "state", "job", "environment", "results", "waits_for", "age"]
-    list_filter = ["status", "environment"]
+    list_filter = ["status", ("environment", EnvironmentFilter)]
     list_select_related = ["environment__engine", "attempt__job"]
     search_fields = ["public_id", "attempt__job__public_id"]
     search_help_text = "Id of the unit or of its job, or any part of it."
@@ -134,7 +136,7 @@ class FaultAdmin(ReadOnlyAdmin):
 
     list_display = ["of", "owner", "in_unit", "wrong", "right", "age"]
     list_display_links = ["age"]
-    list_filter = ["worker__owner"]
+    list_filter = [("worker__owner", OwnerFilter)]
     list_select_related = ["worker__owner__account", "unit"]
     fields = ["of", "owner", "in_unit", "found", "expected", "created_at"]
 
