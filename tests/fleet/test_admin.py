@@ -50,6 +50,21 @@ def test_a_binding_is_revoked_once_and_its_worker_is_out(fleet, operator):
     assert remote.beat()["status"] == "active"
 
 
+def test_a_worker_s_machine_is_shown_as_it_tells(fleet, operator):
+    remote = fleet.worker()
+    device = {"uuid": "GPU-a", "model": "<b>H200", "memory_mib": 143_771, "driver_version": "570.1"}
+    told = {"version": "7", "devices": [device], "health": {"GPU-b": "A10 has vanished"}}
+    remote.client.call("POST", f"/workers/{remote.id}/heartbeat", told)
+    page = operator.get(reverse("admin:fleet_remoteworker_change", args=[remote.row.pk])).content.decode()
+    for text in ("&lt;b&gt;H200", "140 GiB", "570.1", "GPU-a", "GPU-b", "A10 has vanished"):
+        assert text in page
+    before = (remote.row.devices, remote.row.health)
+    for wrong in ({"devices": [{"uuid": ""}]}, {"devices": [device] * 65}, {"health": {"a\0": "b"}}):
+        with pytest.raises(RefusedRequest, match="400"):
+            remote.client.call("POST", f"/workers/{remote.id}/heartbeat", wrong)
+    assert (remote.row.devices, remote.row.health) == before
+
+
 def test_looking_at_a_binding_is_not_revoking_it(fleet, client):
     fleet.worker()
     binding = Binding.objects.get()

@@ -1,13 +1,17 @@
 """The agent: it waits out silence, keeps what it has finished, and hears what a refusal means."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from environments.described_nvml import DescribedNVML
 from workers.fleet.agent.config import BadConfig, Config, read_config
+from workers.fleet.agent.health import Health
 from workers.fleet.agent.loops import Agent
 from workers.fleet.agent.running import Finished, NotWanted
 from workers.fleet.client import SignedClient
@@ -196,6 +200,46 @@ def test_unknown_registers_again_and_silence_is_waited_out(made):
     assert made(site).work() == 0
     assert site.count("register") == 3  # the lost one, the first, the one after 404
     assert site.count("heartbeat") >= 3
+
+
+def test_heartbeats_tell_of_devices_and_of_one_that_vanished(made):
+    cards = [{"uuid": f"GPU-{name}", "name": "NVIDIA H200", "memory_mib": 143_771} for name in "ab"]
+    description = {"driver": "570.1", "devices": list(cards)}
+    site = Site(register=[WELCOME])
+    agent = made(site)
+    agent.health = Health(DescribedNVML(description))
+    agent.register()
+    first = site.sent[-1][1]
+    assert (first["version"], first["health"]) == ("1", {})
+    assert first["devices"][0] == {
+        "uuid": "GPU-a", "model": "NVIDIA H200", "memory_mib": 143_771, "driver_version": "570.1"
+    }  # fmt: skip
+    description["devices"] = [{"error": "GPU is lost"}, cards[1]]
+    agent.beat()
+    then = site.sent[-1][1]
+    assert [device["uuid"] for device in then["devices"]] == ["GPU-b"]
+    assert then["health"] == {"GPU-a": "NVIDIA H200 has vanished"}
+    description["devices"] = list(cards)
+    agent.beat()
+    assert site.sent[-1][1]["health"] == {}
+
+
+def test_no_device_is_an_empty_list_and_no_answer_is_said():
+    assert Health(DescribedNVML({"driver": "1", "devices": []})).told() == {"devices": [], "health": {}}
+    broken = Health(DescribedNVML({"driver": "1", "devices": [], "error": "Driver Not Loaded"})).told()
+    assert broken["devices"] == []
+    assert "Driver Not Loaded" in broken["health"]["nvml"]
+    worse = Health(object()).told()  # nothing that NVML's functions are in
+    assert worse["devices"] == []
+    assert worse["health"]["nvml"].startswith("AttributeError")
+
+
+def test_the_agent_needs_no_rows():
+    """It runs on machines without the site's settings."""
+    code = "import sys, workers.fleet.agent.__main__; print('django.db' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          cwd=EXAMPLE.parents[2], env={})  # fmt: skip
+    assert done.stdout == "False\n"
 
 
 def test_the_liar_changes_its_first_output_and_signs_it(made):

@@ -100,7 +100,7 @@ class Heartbeat(FleetView):
             worker = signing_worker(signed, public_id)
             data = fields(shapes.Heartbeat, request)
             burn(signed)
-            worker = registration.heartbeat(worker, version=data["version"], health=data["health"])
+            worker = registration.heartbeat(worker, data)
         now = database_now()
         return Response({"status": registration.status_now(worker, now), "time": now})
 

@@ -96,9 +96,13 @@ def _binding(owner_key: OwnerKey, statement: Mapping[str, Any], signature: str) 
     return binding
 
 
-def heartbeat(worker: RemoteWorker, *, version: str, health: Mapping[str, Any]) -> RemoteWorker:
-    """A sign of life: pending or stale → active. Raises Retired; then nothing changed."""
-    fields: dict[str, Any] = {"heartbeat_at": ClockTimestamp(), "version": version, "health": dict(health)}
+def heartbeat(worker: RemoteWorker, told: Mapping[str, Any]) -> RemoteWorker:
+    """A sign of life: pending or stale → active. Raises Retired; then nothing changed.
+
+    `told`: version, health and devices, by the worker's word.
+    """
+    fields: dict[str, Any] = {"heartbeat_at": ClockTimestamp()}
+    fields |= {name: told[name] for name in ("version", "health", "devices")}
     alive = RemoteWorker.objects.filter(pk=worker.pk, status=RemoteStatus.ACTIVE)
     if not alive.update(**fields) and not move_worker(worker.pk, RemoteStatus.ACTIVE, **fields):
         raise Retired("This worker was retired; it is not needed any more.")

@@ -9,6 +9,7 @@ from workers.fleet.manifest import LOG_BYTES
 
 AMOUNTS = {*ResourceKind.values, "slots"}
 MAX_SLOTS = 64
+MAX_DEVICES = 64
 
 
 class Statement(serializers.Serializer):
@@ -46,11 +47,29 @@ class Registration(serializers.Serializer):
     version = serializers.CharField(max_length=64, allow_blank=True, default="")
 
 
+class DeviceFacts(serializers.Serializer):
+    """A device as NVML reports it on the worker's machine."""
+
+    uuid = serializers.CharField(max_length=200)
+    model = serializers.CharField(max_length=200, allow_blank=True, default="")
+    memory_mib = serializers.IntegerField(min_value=0, max_value=2**31, default=0)
+    driver_version = serializers.CharField(max_length=200, allow_blank=True, default="")
+
+
 class Heartbeat(serializers.Serializer):
-    """A sign of life."""
+    """A sign of life, with the worker's word on its machine."""
 
     version = serializers.CharField(max_length=64, allow_blank=True, default="")
     health = serializers.DictField(child=serializers.CharField(max_length=1000), default=dict)
+    devices = serializers.ListField(child=DeviceFacts(), max_length=MAX_DEVICES, default=list)
+
+    def validate_health(self, value: dict[str, str]) -> dict[str, str]:
+        """Few and short names, as they are shown."""
+        if len(value) > 2 * MAX_DEVICES or any(len(name) > 200 or "\0" in name for name in value):
+            raise serializers.ValidationError(
+                f"At most {2 * MAX_DEVICES} entries, their names at most 200 characters without NUL."
+            )
+        return value
 
 
 class Pull(serializers.Serializer):

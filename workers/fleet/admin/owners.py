@@ -11,7 +11,7 @@ from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, RefusingAdmin, perform
 from compute_site.core.db import ClockTimestamp, database_now
-from compute_site.core.showing import DASH, ago
+from compute_site.core.showing import DASH, ago, pairs
 from workers.fleet import registration
 from workers.fleet.admin import pages
 from workers.fleet.models import FleetPolicy, Owner, OwnerKey, RemoteStatus, RemoteWorker
@@ -108,7 +108,8 @@ class RemoteWorkerAdmin(ReadOnlyAdmin):
             None,
             {"fields": ["public_id", "standing", "of", "capabilities_told", "slots", "provider", "instance"]},
         ),
-        ("Life", {"fields": ["registered_at", "heartbeat_at", "retired_at", "version", "health"]}),
+        ("Life", {"fields": ["registered_at", "heartbeat_at", "retired_at"]}),
+        ("Its machine, by its last heartbeat", {"fields": ["version", "health_told", "devices_told"]}),
         ("Key", {"fields": ["key", "bound_until"]}),
         ("Replicas, the newest first", {"fields": ["replicas_told"]}),
         ("Faults", {"fields": ["faults_told"]}),
@@ -154,6 +155,14 @@ class RemoteWorkerAdmin(ReadOnlyAdmin):
     @display(description="may be given")
     def capabilities_told(self, worker: RemoteWorker) -> str:
         return pages.capabilities(worker)
+
+    @display(description="what is wrong")
+    def health_told(self, worker: RemoteWorker) -> str:
+        return pairs(worker.health)
+
+    @display(description="devices")
+    def devices_told(self, worker: RemoteWorker) -> str:
+        return pages.devices(worker)
 
     @display(description="bound until")
     def bound_until(self, worker: RemoteWorker) -> str:

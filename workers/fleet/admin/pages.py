@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from compute_site.core.showing import DASH, ago, table
+from compute_site.core.showing import DASH, ago, mib, table
 from jobs.models import Job
 from workers.fleet.models import Audit, Fault, RemoteWorker, Unit
 from workers.fleet.registration import status_now
@@ -45,6 +45,15 @@ def capabilities(worker: RemoteWorker) -> str:
     return (
         ", ".join(f"{told[kind]} {words}" for kind, words in CAPABILITIES.items() if told.get(kind)) or DASH
     )
+
+
+def devices(worker: RemoteWorker) -> SafeString | str:
+    """The devices of its machine, by its last heartbeat."""
+    rows = [
+        (device["model"], mib(device["memory_mib"]), device["driver_version"], device["uuid"])
+        for device in worker.devices
+    ]
+    return table(["model", "memory", "driver", "UUID"], rows)
 
 
 def lapses_of_unit(unit: Unit) -> SafeString | str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from workers.fleet import manifest
 from workers.fleet.agent.config import Config
+from workers.fleet.agent.health import Health
 from workers.fleet.agent.running import Finished, NotWanted, Progress
 from workers.fleet.agent.spool import Spool
 from workers.fleet.client import RefusedRequest, SignedClient, Unreachable, result_body
@@ -33,10 +34,13 @@ class Runs(Protocol):
 class Agent:
     """One worker key at one site. `code` is the exit status once it has stopped."""
 
-    def __init__(self, config: Config, client: SignedClient, sandbox: Runs) -> None:
+    def __init__(
+        self, config: Config, client: SignedClient, sandbox: Runs, health: Health | None = None
+    ) -> None:
         self.config = config
         self.client = client
         self.sandbox = sandbox
+        self.health = health or Health()
         self.spool = Spool(config.state_dir / "results")
         self.id = ""
         self.ttl = 120.0
@@ -76,8 +80,8 @@ class Agent:
         log.info("registered as %s, active", self.id)
 
     def beat(self) -> None:
-        """One heartbeat. Raises as `register`."""
-        self.client.call("POST", f"/workers/{self.id}/heartbeat", {"version": VERSION})
+        """One heartbeat, with what this machine has. Raises as `register`."""
+        self.client.call("POST", f"/workers/{self.id}/heartbeat", {"version": VERSION, **self.health.told()})
 
     def pass_once(self) -> None:
         """Report what has ended, then take as much as there are free slots. Raises as `register`."""

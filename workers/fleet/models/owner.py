@@ -106,7 +106,12 @@ class RemoteWorker(PublicModel):
     provider = models.CharField(max_length=64, blank=True)
     instance = models.CharField(max_length=128, blank=True, help_text="The provider's reference, if rented.")
     version = models.CharField(max_length=64, blank=True)
-    health = models.JSONField(default=dict, blank=True)
+    health = models.JSONField(
+        default=dict, blank=True, help_text="What is wrong with its machine, by its own word."
+    )
+    devices = models.JSONField(
+        default=list, blank=True, help_text="As NVML reports them there: UUID, model, memory in MiB, driver."
+    )
     registered_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
     heartbeat_at = models.DateTimeField(null=True)
     retired_at = models.DateTimeField(null=True)
