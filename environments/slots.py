@@ -4,9 +4,11 @@ A core or device belongs to the slots of one live worker per engine at most; Pos
 counted (memory, disk, counters) stays the environment's and the host's, whoever takes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import ValidationError
+from django.db.models import BooleanField, F, Func, OuterRef
 
 from compute_site.core.db import ClockTimestamp, all_rows
 from environments.alone import MAY_CLAIM
@@ -102,11 +104,23 @@ def _read_devices(engine: Engine, text: str) -> frozenset[int]:
     return frozenset(there[uuid] for uuid in wanted)
 
 
-def device_names(numbers: Numbers) -> str:
-    """The devices by their short uuids; `none`, or `all`."""
+def device_names(numbers: Numbers, uuids: Sequence[str] | None = None) -> str:
+    """The devices by their short uuids; `none`, or `all`. `uuids`: theirs, where `uuids_of` has read them."""
     if numbers is None:
         return "all"
-    return ", ".join(uuid[-8:] for uuid in _uuids(numbers)) or "none"
+    return ", ".join(uuid[-8:] for uuid in (_uuids(numbers) if uuids is None else uuids)) or "none"
+
+
+def uuids_of(slots: str) -> ArraySubquery:
+    """For rows whose relation `slots` leads to slots: the uuids of their devices, read with the rows."""
+    inside = Func(
+        F("pk"),
+        OuterRef(f"{slots}__devices"),
+        arg_joiner=" <@ ",
+        template="(%(expressions)s)",
+        output_field=BooleanField(),
+    )
+    return ArraySubquery(Device.objects.filter(inside).order_by("pk").values("uuid"))
 
 
 def first_of(some: SlotSet) -> str:

@@ -13,7 +13,7 @@ from compute_site.core.admin import ReadOnlyAdmin, perform
 from compute_site.core.showing import DASH, ago, link, pill, table, when
 from environments.editing import activate_engine, drain_engine
 from environments.models import EngineState
-from environments.slots import device_names
+from environments.slots import device_names, uuids_of
 from jobs.models import Attempt
 from workers.models import Worker, WorkerStatus
 
@@ -59,7 +59,9 @@ class WorkerAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         live = Q(engine__attempts__cleaned_at__isnull=True)
         rows = super().get_queryset(request).select_related("engine", "slots", "superseded_by")
-        return rows.annotate(attempts_live=Count("engine__attempts", filter=live))
+        return rows.annotate(
+            attempts_live=Count("engine__attempts", filter=live), device_uuids=uuids_of("slots")
+        )
 
     @display(description="worker", ordering="pk")
     def name(self, worker: Worker) -> str:
@@ -81,8 +83,8 @@ class WorkerAdmin(ReadOnlyAdmin):
         return worker.slots.members.core_text
 
     @display(description="devices")
-    def devices(self, worker: Worker) -> str:
-        return device_names(worker.slots.devices)
+    def devices(self, worker: Any) -> str:
+        return device_names(worker.slots.devices, worker.device_uuids)
 
     @display(description="last heartbeat", ordering="heartbeat_at")
     def silent_for(self, worker: Worker) -> str:

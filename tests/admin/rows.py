@@ -10,7 +10,7 @@ from knox.models import get_token_model
 
 from compute_site.core import db
 from compute_site.core.db import database_now
-from environments.models import AccessList, AccessListEntry, Device, WalletAddress
+from environments.models import AccessList, AccessListEntry, Device, SlotSet, WalletAddress
 from environments.setup import create_environment
 from jobs.logs import append_log
 from jobs.models import Attempt
@@ -54,11 +54,11 @@ def make_jobs(number: int, user: Any) -> Attempt:
     """A host with a device, an engine with a worker, an environment; a failed, a queued and a running job."""
     site = make_site(f"e{number}")
     gpu = GPU.format(number)
-    Device.objects.create(host=site.host, uuid=gpu, model="H200", memory_mib=143_000)
+    device = Device.objects.create(host=site.host, uuid=gpu, model="H200", memory_mib=143_000)
     create_environment(
         site.engine, "gpu", cpu="4-5", ram_mib=1024, disk_mib=1000, devices={"gpu": [gpu]}, prices={"gpu": 3}
     )
-    register(site.engine)
+    register(site.engine, SlotSet(frozenset({4}), frozenset({device.pk})))
     wanted: dict[str, Any] = {"environment": f"e{number}/main", "max_duration": 60}
     failed = take(submit(user, labels={"a": "b"}, **wanted), *RUN, "collecting")
     append_log(failed, "stdout", 0, b"hello")
