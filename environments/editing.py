@@ -64,15 +64,6 @@ def lock_for_edit(environment: Environment) -> None:
     lock_one(Environment.objects.filter(pk=environment.pk))
 
 
-def assign_cores(environment: Environment, cores: str | Sequence[int]) -> None:
-    """Give the environment exactly these cores ("0-3,8" or indexes); the cpu total follows.
-
-    Raises ValidationError {"cores": ...} that names the core and who has it, or that a running job holds it.
-    """
-    with edited(environment):
-        place_cores(environment, cores)
-
-
 def set_core_total(environment: Environment, total: int) -> None:
     """Give the environment `total` cores: those it has first, then the lowest free ones; the cpu total follows.
 
@@ -99,7 +90,11 @@ def choose_cores(environment: Environment, total: int | None) -> list[int]:
 
 
 def place_cores(environment: Environment, cores: str | Sequence[int]) -> None:
-    """Write the ownership of cores and the cpu total, without checking the other rules. Needs the host's lock."""
+    """Give the environment exactly these cores ("0-3,8" or indexes); the cpu total follows. Needs the host's lock.
+
+    The other rules are checked by `edited` around it. Raises ValidationError {"cores": ...} that names the core and who
+    has it.
+    """
     if environment.benchmark:
         raise ValidationError({"cores": "A benchmark environment owns no core: it claims any of its host."})
     try:

@@ -99,6 +99,12 @@ def give_device(environment: Environment, number: int) -> None:
         save_clean(resource)
 
 
+def place_cores(environment: Environment, cores: list[int]) -> None:
+    """As the environment's page in the admin, with cores named."""
+    with editing.edited(environment):
+        editing.place_cores(environment, cores)
+
+
 def resize_host(environment: Environment, memory: int, disk: int, cores: int) -> None:
     """As the host's page in the admin."""
     with transaction.atomic():
@@ -127,7 +133,7 @@ edits = st.one_of(
     _edit(set_total, slugs, st.sampled_from(SIZES)),
     _edit(set_free_total, st.sampled_from(["cpu", "ram", "disk", "h200"]), st.sampled_from(SIZES)),
     _edit(set_max_jobs, st.integers(0, 4)),
-    _edit(editing.assign_cores, st.sets(st.integers(0, 7), min_size=1, max_size=4).map(sorted)),
+    _edit(place_cores, st.sets(st.integers(0, 7), min_size=1, max_size=4).map(sorted)),
     _edit(editing.set_core_total, st.integers(1, 4)),
     _edit(take_device, st.integers(0, 3)),
     _edit(give_device, st.integers(0, 3)),

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.template.response import TemplateResponse
 
 from compute_site.core.models import new_public_id
-from environments import reservations
+from environments import editing, reservations
 from environments.models import Core, Device, Engine, Environment, Host
 from environments.reservations import Claim
 from environments.setup import create_environment
@@ -55,6 +55,12 @@ def give_back(holder: UUID) -> None:
         reservations.release_running(holder)
     with transaction.atomic():
         reservations.release_rest(holder)
+
+
+def place_cores(environment: Environment, cores: str | list[int]) -> None:
+    """As the environment's page in the admin, with cores named."""
+    with editing.edited(environment):
+        editing.place_cores(environment, cores)
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@ from dataclasses import dataclass, replace
 import pytest
 from django.core.exceptions import ValidationError
 
-from environments import editing
 from environments.detection import record_engine, record_host
 from environments.models import Core, Engine, Host
-from tests.environments.conftest import give_back, take
+from tests.environments.conftest import give_back, place_cores, take
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,11 @@ def test_fewer_cores(environment, host):
     assert Host.objects.get().cpu_count == 6
     holder, _ = take(environment, cpu=4)
     give_back(holder)
-    editing.assign_cores(environment, "0-1")
+    place_cores(environment, "0-1")
     record_host(host, replace(Facts(), cpu_count=2))
     assert indexes(host) == [0, 1, 2, 3]  # two rows keep the history of old reservations
     with pytest.raises(ValidationError, match="has no core 3; it has 0-1"):
-        editing.assign_cores(environment, "0,3")
+        place_cores(environment, "0,3")
 
 
 def test_less_memory_than_is_offered_is_a_warning(environment, host):

@@ -7,7 +7,7 @@ from environments import editing
 from environments.models import Core, Engine, Environment, Host, Resource
 from environments.rules import check_host
 from environments.setup import create_environment
-from tests.environments.conftest import give_back, make_engine, take
+from tests.environments.conftest import give_back, make_engine, place_cores, take
 
 
 def cores(environment) -> list[int]:
@@ -32,21 +32,21 @@ def refused(environment, action, words, key):
 class TestCores:
     def test_named_cores_decide_and_the_total_follows(self, environment):
         version = environment.version
-        editing.assign_cores(environment, "2-6")
+        place_cores(environment, "2-6")
         assert cores(environment) == [2, 3, 4, 5, 6]
         cpu = environment.resources.get(slug="cpu")
         assert (cpu.total, cpu.max) == (5, 5)
         assert environment.version == version + 1
-        editing.assign_cores(environment, [0, 1, 7])
+        place_cores(environment, [0, 1, 7])
         assert cores(environment) == [0, 1, 7]
 
     def test_a_max_below_the_total_stays(self, environment):
         environment.resources.filter(slug="cpu").update(max=2)
-        editing.assign_cores(environment, "0-4")
+        place_cores(environment, "0-4")
         assert environment.resources.values_list("total", "max").get(slug="cpu") == (5, 2)
         refused(
             environment,
-            lambda: editing.assign_cores(environment, "0"),
+            lambda: place_cores(environment, "0"),
             "2 is more than the total",
             "resources.cpu.max",
         )
@@ -56,22 +56,22 @@ class TestCores:
             make_engine(host, "second"), "other", cpu="4-5", ram_mib=64, disk_mib=1, prices={"cpu": 1}
         )
         words = "Core 5 belongs to second/other; take it out there first."
-        refused(environment, lambda: editing.assign_cores(environment, "0-3,5"), words, "cores")
+        refused(environment, lambda: place_cores(environment, "0-3,5"), words, "cores")
 
     @pytest.mark.parametrize("wrong", ["0-8", "x", [1, 1], [True], "", [-1]])
     def test_wrong_cores(self, environment, wrong):
         key = "resources" if wrong == "" else "cores"
         with pytest.raises(ValidationError) as error:
-            editing.assign_cores(environment, wrong)
+            place_cores(environment, wrong)
         assert set(error.value.message_dict) & {key, "free_tier.resources.cpu.total"}
         assert cores(environment) == [0, 1, 2, 3]
 
     def test_held_cores_stay(self, environment):
         holder, _ = take(environment, cpu=2)
         words = "Cores 1 are held by running jobs and cannot be taken away; drain"
-        refused(environment, lambda: editing.assign_cores(environment, "0,2-3"), words, "cores")
+        refused(environment, lambda: place_cores(environment, "0,2-3"), words, "cores")
         give_back(holder)
-        editing.assign_cores(environment, "0,2-3")
+        place_cores(environment, "0,2-3")
 
     def test_total_takes_the_lowest_free_and_keeps_held_ones(self, environment):
         editing.set_core_total(environment, 6)
@@ -94,7 +94,7 @@ class TestCores:
         Core.objects.create(host=host, index=8)
         refused(
             environment,
-            lambda: editing.assign_cores(environment, "0-8"),
+            lambda: place_cores(environment, "0-8"),
             "rack-a has no core 8; it has 0-7",
             "cores",
         )

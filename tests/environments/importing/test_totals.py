@@ -10,7 +10,7 @@ from environments.models import Environment, Host, Resource
 from environments.reservations import fill, free_amounts
 from environments.rules import check_environment, check_host, size_warnings, totals_above, warnings
 from environments.setup import create_environment
-from tests.environments.conftest import give_back, take
+from tests.environments.conftest import give_back, place_cores, take
 from tests.environments.importing.conftest import amounts, nested, offer, refused, resource, run, told
 
 SIZE = 16_384  # MiB of the host, less its reserve
@@ -101,7 +101,7 @@ class TestByHand:
 
     def test_it_stays_through_edits_of_other_things(self, engine, host):
         environment = made_large(engine)
-        editing.assign_cores(environment, "2-4")
+        place_cores(environment, "2-4")
         editing.drain(environment)
         editing.resume(environment)
         editing.activate_engine(engine)
