@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
+from compute_site.core.paths import is_below
 from jobs import spec_fields as fields
 from jobs import spec_function, spec_selector
 
@@ -71,7 +72,7 @@ class Spec:
     def declares(self, path: str) -> bool:
         """Whether the output at `path` is taken: declared itself, or below a declared folder, or none is declared."""
         declared = self.declared
-        return declared is None or any(path == name or path.startswith(f"{name}/") for name in declared)
+        return declared is None or is_below(path, declared)
 
 
 READERS = {

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from compute_site.core.errors import InfrastructureFailed, StaleToken
+from compute_site.core.paths import without_any
 from jobs import results
 from jobs.outcome import Outcome, StoredFile
 from jobs.result_json import InvalidResult, parse_result
@@ -105,11 +106,7 @@ def _judged_outputs(run: Run, verdict: Verdict, outputs: Outputs) -> Verdict:
         if outputs.refused_counts and not outputs.files:
             return Verdict("output_refused", _reasons(outputs), verdict.exit_code)
         return verdict
-    missing = [
-        name
-        for name in declared
-        if not any(file.path == name or file.path.startswith(f"{name}/") for file in outputs.files)
-    ]
+    missing = without_any(declared, (file.path for file in outputs.files))
     if not missing:
         return verdict
     refused = {item.path for item in outputs.refused}

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from compute_site.core.db import ClockTimestamp, database_now, lock
 from compute_site.core.errors import StaleToken
+from compute_site.core.paths import without_any
 from jobs import results
 from jobs.end_reasons import END_REASONS
 from jobs.models import Attempt, Job
@@ -213,11 +214,7 @@ def _outcome(job: Job, reported: list[Replica]) -> Outcome:
 def _reason(spec: Spec, exit_code: int, files: list[StoredFile]) -> tuple[str, str]:
     if exit_code != 0:
         return "exit_nonzero", f"exit code {exit_code}"
-    missing = [
-        name
-        for name in spec.outputs or ()
-        if not any(file.path == name or file.path.startswith(f"{name}/") for file in files)
-    ]
+    missing = without_any(spec.declared or (), (file.path for file in files))
     return ("output_missing", ", ".join(missing)[:1000]) if missing else ("succeeded", "")
 
 

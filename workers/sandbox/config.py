@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compute_site.core.errors import ExecutionFailed
+from compute_site.core.paths import is_below
 from workers.sandbox import variables
 from workers.sandbox.facts import EngineFacts, ImageFacts
 from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LAUNCHER_FOLDER, LAUNCHER_PATH, Spec
@@ -177,11 +178,7 @@ def _environment(spec: Spec, image: ImageFacts) -> list[str]:
 
 def _working_dir(image: ImageFacts) -> str:
     folder = posixpath.normpath(image.working_dir or "/")
-    return folder if folder.startswith("/") and not _lies_in(folder, NO_WORKING_DIR) else "/"
-
-
-def _lies_in(path: str, folders: Sequence[str]) -> bool:
-    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+    return folder if folder.startswith("/") and not is_below(folder, NO_WORKING_DIR) else "/"
 
 
 def _check(spec: Spec, image: ImageFacts) -> None:
@@ -199,7 +196,7 @@ def _check(spec: Spec, image: ImageFacts) -> None:
     if len(image.volumes) > MAX_VOLUMES:
         problems.append(f"the image declares more than {MAX_VOLUMES} volumes")
     for path in map(posixpath.normpath, image.volumes):
-        if path == "/" or not path.startswith("/") or _lies_in(path, KEPT_FROM_VOLUMES):
+        if path == "/" or not path.startswith("/") or is_below(path, KEPT_FROM_VOLUMES):
             problems.append(
                 f"the image declares a volume at {path!r:.200}, which the sandbox keeps for itself"
             )

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed
+from compute_site.core.paths import is_below
 from workers.fleet import manifest
 from workers.fleet.agent.config import Config
 from workers.sandbox import config as sandbox
@@ -209,7 +210,9 @@ class Sandbox:
         outputs = workspace.outputs(limits, sink)
         if outputs.stopped or outputs.refused_counts:
             return Finished(reason="output_refused", detail=_refusals(outputs))
-        files = [(file.path, file.size, file.sha256) for file in outputs.files if _declared(file.path, work)]
+        declared = work["outputs"]
+        taken = [file for file in outputs.files if declared is None or is_below(file.path, declared)]
+        files = [(file.path, file.size, file.sha256) for file in taken]
         kept = {sha256: base64.b64encode(contents[sha256]).decode() for _, _, sha256 in files}
         return Finished(
             exit_code=verdict.exit_code,
@@ -226,12 +229,6 @@ def _log(workspace: Workspace, stream: Stream, marker: Marker | None, cap: int) 
     cut = 0 if marker is None else marker.stdout_cut if stream == "stdout" else marker.stderr_cut
     kept = data[: manifest.LOG_BYTES]
     return {"data": base64.b64encode(kept).decode(), "cut": cut + len(data) - len(kept)}
-
-
-def _declared(path: str, work: Mapping[str, Any]) -> bool:
-    return work["outputs"] is None or any(
-        path == name or path.startswith(f"{name}/") for name in work["outputs"]
-    )
 
 
 def _refusals(outputs: Outputs) -> str:
