@@ -114,25 +114,11 @@ def acquire(
     when `holder` has a reservation already.
     """
     offer = _offer(environment, tier, uid_range, slots)
-    uses = {use.slug: use for use in read_use([environment.pk])}
     refusals = Refusals(environment, tier, offer.host_id)
-    _check_offer(offer, refusals)
-    for slug, amount in amounts.items():
-        if slug not in uses or amount > uses[slug].room(tier):
-            raise refusals.resource(slug, amount, uses.get(slug))
-    wanted = [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
+    wanted = _with_room(offer, environment, tier, amounts, refusals)
     cores = offer.cores[: _sum(wanted, ResourceKind.CPU)]
     devices = _free_devices(wanted, offer.host_id, slots)
-    if not cores:
-        raise refusals.other("cpu", "no core is free")
-    if offer.uid is None:
-        raise refusals.other("uid", "no numeric user is free", total=uid_range[1])
-    if len(cores) < _sum(wanted, ResourceKind.CPU):
-        raise refusals.other("cpu", f"only {len(cores)} cores are free in the worker's slots")
-    for use, amount in wanted:
-        got = sum(key == use.resource_id for key, _, _ in devices)
-        if use.kind == ResourceKind.DEVICE and amount != got:
-            raise refusals.other(use.slug, f"only {got} devices are healthy and free in the worker's slots")
+    uid = _enough(offer, wanted, cores, devices, refusals, users=uid_range[1])
     reservation_id = _insert(
         holder=holder,
         environment=environment,
@@ -143,8 +129,43 @@ def acquire(
         devices=devices,
     )
     return Claim(
-        reservation_id, offer.uid, tuple(index for _, index in cores), tuple(uuid for _, _, uuid in devices)
+        reservation_id, uid, tuple(index for _, index in cores), tuple(uuid for _, _, uuid in devices)
     )
+
+
+def _with_room(
+    offer: _Offer, environment: Environment, tier: str, amounts: Mapping[str, int], refusals: Refusals
+) -> list[tuple[ResourceUse, int]]:
+    """Each resource that is asked for, with its amount. Raises the first refusal: by the offer, then by an amount."""
+    uses = {use.slug: use for use in read_use([environment.pk])}
+    _check_offer(offer, refusals)
+    for slug, amount in amounts.items():
+        if slug not in uses or amount > uses[slug].room(tier):
+            raise refusals.resource(slug, amount, uses.get(slug))
+    return [(uses[slug], amount) for slug, amount in amounts.items() if amount > 0]
+
+
+def _enough(
+    offer: _Offer,
+    wanted: Sequence[tuple[ResourceUse, int]],
+    cores: list[list[int]],
+    devices: list[tuple[int, int, str]],
+    refusals: Refusals,
+    *,
+    users: int,
+) -> int:
+    """The numeric user, where the things that were found are as many as wanted. Raises the refusal of what is short."""
+    if not cores:
+        raise refusals.other("cpu", "no core is free")
+    if offer.uid is None:
+        raise refusals.other("uid", "no numeric user is free", total=users)
+    if len(cores) < _sum(wanted, ResourceKind.CPU):
+        raise refusals.other("cpu", f"only {len(cores)} cores are free in the worker's slots")
+    for use, amount in wanted:
+        got = sum(key == use.resource_id for key, _, _ in devices)
+        if use.kind == ResourceKind.DEVICE and amount != got:
+            raise refusals.other(use.slug, f"only {got} devices are healthy and free in the worker's slots")
+    return offer.uid
 
 
 def release_running(holder: UUID) -> bool:

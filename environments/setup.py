@@ -18,6 +18,7 @@ from environments.models import (
     Environment,
     FreeResource,
     FreeTier,
+    Host,
     Price,
     PriceList,
     Resource,
@@ -29,12 +30,14 @@ from environments.models import (
 from environments.reservations import lock_host
 from environments.rules import check_environment
 
+Cores = int | Sequence[int] | str | None
+
 
 def create_environment(
     engine: Engine,
     slug: str,
     *,
-    cpu: int | Sequence[int] | str | None = None,
+    cpu: Cores = None,
     ram_mib: int | None = None,
     disk_mib: int | None,
     devices: Mapping[str, Sequence[str]] | None = None,
@@ -51,40 +54,23 @@ def create_environment(
     """Make an environment with its resources, prices and free tier; all of it or nothing.
 
     `cpu` is a number of cores (the lowest free), the cores themselves (indexes or "0-3,8"), or None for all that no
-    other environment has. `ram_mib` None = the host's memory less the reserve; `disk_mib` None = its disk less the
-    reserve; on a fleet engine all three are numbers, the most that one job may get. `devices` maps a resource slug to device UUIDs, `counters` to totals, `limits` to (min, max) per job,
-    `free` to the free tier's total (an empty mapping is a free tier that lists nothing, None is no free tier),
-    `prices` to the price of one unit per minute. `constraints` are those of `save_constraint`, with resources by slug:
-    {"resource": "gpu", "target": "ram", "min": 8192, "max": 65536}. `fields` are those of Environment.
+    other environment has. `ram_mib`, `disk_mib` None = what the host has less its reserve. On a fleet engine all three
+    are numbers, the most that one job may get. `devices` maps a resource slug to device UUIDs, `counters` to totals,
+    `limits` to (min, max) per job, `free` to the free tier's total (an empty mapping: a free tier that lists nothing;
+    None: no free tier), `prices` to the price of one unit per minute. `constraints` are those of `save_constraint`,
+    by slug: {"resource": "gpu", "target": "ram", "min": 8192, "max": 65536}; `fields` those of the environment.
     Raises ValidationError with paths (`cores`, `resources.<slug>.total`, ...).
     """
     with transaction.atomic():
-        host = lock_host(engine.host_id) if engine.host_id is not None else None
-        if host is None and not (type(cpu) is int and ram_mib and disk_mib):
-            raise ValidationError(
-                {"resources": "A fleet engine has no host: say how much of each is offered."}
-            )
+        totals = _totals(_locked_host(engine, cpu, ram_mib, disk_mib), cpu, ram_mib, disk_mib)
+        totals |= _named_totals(devices or {}, counters or {})
         environment = save_clean(Environment(engine=engine, slug=slug, **fields))
-        totals = {
-            "cpu": (ResourceKind.CPU, cpu if host is None and isinstance(cpu, int) else 0),
-            "ram": (ResourceKind.RAM, host.usable_memory_mib if host and ram_mib is None else ram_mib or 0),
-            "disk": (ResourceKind.DISK, host.usable_disk_mib if host and disk_mib is None else disk_mib or 0),
-            **{name: (ResourceKind.DEVICE, len(uuids)) for name, uuids in (devices or {}).items()},
-            **{name: (ResourceKind.COUNTER, total) for name, total in (counters or {}).items()},
-        }
-        resources = {
-            name: _add_resource(environment, name, kind, total) for name, (kind, total) in totals.items()
-        }
-        if host is not None:
-            place_cores(
-                environment, cpu if isinstance(cpu, str | Sequence) else choose_cores(environment, cpu)
-            )
+        resources = {name: _add_resource(environment, name, *total) for name, total in totals.items()}
+        _place_cores(environment, cpu)
         _add_devices(environment, resources, devices or {})
         _limit(resources, limits or {})
-        if free is not None:
-            _add_free_tier(environment, resources, free, free_fields or {})
-        if prices:
-            _add_prices(environment, resources, prices, currency)
+        _add_free_tier(environment, resources, free, free_fields or {})
+        _add_prices(environment, resources, prices or {}, currency)
         for constraint in constraints:
             save_constraint(Constraint(environment=environment), resources, **constraint)
         check_environment(environment)
@@ -133,6 +119,42 @@ def errors_at(path: str) -> Iterator[None]:
         ) from error
 
 
+def _locked_host(engine: Engine, cpu: Cores, ram_mib: int | None, disk_mib: int | None) -> Host | None:
+    if engine.host_id is not None:
+        return lock_host(engine.host_id)
+    if not (type(cpu) is int and ram_mib and disk_mib):
+        raise ValidationError({"resources": "A fleet engine has no host: say how much of each is offered."})
+    return None
+
+
+def _totals(
+    host: Host | None, cpu: Cores, ram_mib: int | None, disk_mib: int | None
+) -> dict[str, tuple[str, int]]:
+    """Kind and total of what every environment has; on a host the cores that are placed decide the first."""
+    ram = host.usable_memory_mib if host and ram_mib is None else ram_mib or 0
+    disk = host.usable_disk_mib if host and disk_mib is None else disk_mib or 0
+    return {
+        "cpu": (ResourceKind.CPU, cpu if host is None and isinstance(cpu, int) else 0),
+        "ram": (ResourceKind.RAM, ram),
+        "disk": (ResourceKind.DISK, disk),
+    }
+
+
+def _named_totals(
+    devices: Mapping[str, Sequence[str]], counters: Mapping[str, int]
+) -> dict[str, tuple[str, int]]:
+    """The same of what this environment has besides."""
+    return {
+        **{name: (ResourceKind.DEVICE, len(uuids)) for name, uuids in devices.items()},
+        **{name: (ResourceKind.COUNTER, total) for name, total in counters.items()},
+    }
+
+
+def _place_cores(environment: Environment, cpu: Cores) -> None:
+    if environment.engine.host_id is not None:
+        place_cores(environment, cpu if isinstance(cpu, str | Sequence) else choose_cores(environment, cpu))
+
+
 def _add_resource(environment: Environment, slug: str, kind: str, total: int) -> Resource:
     sharing = Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
     with errors_at(f"resources.{slug}"):
@@ -175,9 +197,11 @@ def _limit(resources: Mapping[str, Resource], limits: Mapping[str, tuple[int, in
 def _add_free_tier(
     environment: Environment,
     resources: Mapping[str, Resource],
-    free: Mapping[str, int],
+    free: Mapping[str, int] | None,
     fields: Mapping[str, Any],
 ) -> None:
+    if free is None:
+        return
     with errors_at("free_tier"):
         tier = save_clean(FreeTier(environment=environment, **fields))
     for slug, total in free.items():
@@ -193,6 +217,8 @@ def _add_prices(
     prices: Mapping[str, Decimal | int],
     currency: str,
 ) -> None:
+    if not prices:
+        return
     with errors_at("price_lists"):
         price_list = save_clean(PriceList(environment=environment, currency=currency))
     for slug, price in prices.items():

@@ -28,6 +28,14 @@ MAX_VOLUMES = 16
 WITHOUT_DOCKER_NETWORK = ("runc", "crun")
 # A volume of the image may not lie over, or below, what the sandbox puts there.
 KEPT_FROM_VOLUMES = ("/.site", "/proc", "/sys", "/dev", "/etc", f"{DATA_PATH}/inputs", f"{DATA_PATH}/outputs")
+DETACHED = (
+    "Tty",
+    "OpenStdin",
+    "StdinOnce",
+    "AttachStdin",
+    "AttachStdout",
+    "AttachStderr",
+)  # nobody is at the other end
 # runc once resolved a working folder such as /proc/self/fd/7 on the host.
 NO_WORKING_DIR = ("/.site", "/proc", "/sys", "/dev")
 
@@ -47,38 +55,39 @@ def build(
     spec that no rule of the site can have let through.
     """
     _check(spec, image)
-    own_network = spec.runtime in WITHOUT_DOCKER_NETWORK
     return {
-        "Image": spec.image_id,
+        **_process(spec, image, mounts),
         "Hostname": "job",
         "Domainname": "",
-        "User": f"{spec.uid}:{spec.uid}",  # a group given by number keeps the image's groups out
-        "Env": _environment(spec, image),
-        "Entrypoint": [_launcher(mounts)],
-        "Cmd": _arguments(spec),
-        "WorkingDir": _working_dir(image),
         "Labels": spec.labels,
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
         "StopTimeout": spec.stop_grace,
-        "NetworkDisabled": own_network,
-        "Tty": False,
-        "OpenStdin": False,
-        "StdinOnce": False,
-        "AttachStdin": False,
-        "AttachStdout": False,
-        "AttachStderr": False,
+        "NetworkDisabled": spec.runtime in WITHOUT_DOCKER_NETWORK,
+        **dict.fromkeys(DETACHED, False),
         "HostConfig": {
             "Mounts": [dict(mount) for mount in mounts],
             "Tmpfs": _tmpfs(spec, image),
             "LogConfig": {"Type": "none", "Config": {}},  # the launcher's files are the log
             "NetworkMode": "none",
-            **({} if own_network else {"Dns": ["127.0.0.1"]}),
+            **({} if spec.runtime in WITHOUT_DOCKER_NETWORK else {"Dns": ["127.0.0.1"]}),
             **_isolation(spec),
             **_limits(spec, engine),
             **_devices(spec),
             **({"CgroupParent": cgroup_parent} if cgroup_parent else {}),
         },
+    }
+
+
+def _process(spec: Spec, image: ImageFacts, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the first process is: whose, of which image, started how and where."""
+    return {
+        "Image": spec.image_id,
+        "User": f"{spec.uid}:{spec.uid}",  # a group given by number keeps the image's groups out
+        "Env": _environment(spec, image),
+        "Entrypoint": [_launcher(mounts)],
+        "Cmd": _arguments(spec),
+        "WorkingDir": _working_dir(image),
     }
 
 

@@ -21,7 +21,7 @@ from workers.sandbox.outputs import OutputFile, OutputLimits, Outputs
 from workers.sandbox.spec import Spec, container_name, final_argv
 from workers.sandbox.workspace import STREAMS, Stream, Workspace
 from workers.sandbox.workspaces import open_workspace, traces
-from workers.verdict import decide, exit_facts
+from workers.verdict import Verdict, decide, exit_facts
 
 MIB = 2**20
 LOOK_SECONDS = 0.3
@@ -189,16 +189,7 @@ class Sandbox:
         if facts is None:
             raise InfrastructureFailed("engine_lost", "the container vanished")
         marker = workspace.marker()
-        found = exit_facts(
-            facts,
-            marker,
-            memory_limit=spec.memory_mib * MIB,
-            usage={},
-            oom_event=False,
-            boot_id="",
-            connection_lost=False,
-        )
-        verdict = decide(found, stop_reason)
+        verdict = _verdict(facts, marker, spec, stop_reason)
         if verdict.reason not in OWN_RESULT or verdict.exit_code is None:
             return Finished(reason=verdict.reason, detail=verdict.detail)
         contents: dict[str, bytes] = {}
@@ -221,6 +212,20 @@ class Sandbox:
             run_seconds=_seconds(facts),
             log={stream: _log(workspace, stream, marker, spec.log_cap) for stream in STREAMS},
         )
+
+
+def _verdict(facts: ContainerFacts, marker: Marker | None, spec: Spec, stop_reason: str) -> Verdict:
+    """As on the site's own engines, by what can be known here."""
+    found = exit_facts(
+        facts,
+        marker,
+        memory_limit=spec.memory_mib * MIB,
+        usage={},
+        oom_event=False,
+        boot_id="",
+        connection_lost=False,
+    )
+    return decide(found, stop_reason)
 
 
 def _log(workspace: Workspace, stream: Stream, marker: Marker | None, cap: int) -> dict[str, Any]:
