@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from environments.editing import assign_cores
 from environments.exporting import export_engine
 from environments.models import Core, Environment, Resource
+from tests.environments.conftest import place_cores
 from tests.factories import Site, make_account, make_site, make_user, submit, take
 
 LIST = "/admin/environments/environment/"
@@ -157,7 +157,7 @@ def test_what_would_fit(page: Page, site: Site):
 
 
 def test_revert(page: Page, site: Site):
-    assign_cores(site.environment, "0-3,6")
+    place_cores(site.environment, "0-3,6")
     Resource.objects.filter(slug="ram").update(total=5000, max=5000)  # past the history
     page.goto(one(site.environment))
     open_tab(page, "General")

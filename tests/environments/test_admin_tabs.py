@@ -3,10 +3,9 @@
 import pytest
 from django.contrib.auth.models import Permission
 
-from environments.editing import assign_cores
 from environments.models import Edit, Engine, Environment
 from environments.setup import create_environment
-from tests.environments.conftest import take
+from tests.environments.conftest import place_cores, take
 from tests.environments.test_admin import ADD, add_rows, errors, fields_of, new, page, row
 from tests.factories import make_user
 
@@ -94,17 +93,17 @@ class TestHistory:
 
     def test_a_stale_form_leaves_none(self, browser, environment):
         data = fields_of(browser.get(page(environment)))
-        assign_cores(environment, "0-4")
+        place_cores(environment, "0-4")
         assert browser.post(page(environment), data | {"description": "x"}).status_code == 200
         assert environment.edits.count() == 2
 
     def test_revert(self, browser, environment):
         first = environment.edits.get()
-        assign_cores(environment, "0-5")
+        place_cores(environment, "0-5")
         shown = browser.get(revert_page(first))
         assert "<b>0, 1, 2, 3, 4, 5</b> → <b>0, 1, 2, 3</b>" in shown.content.decode()
         expected = shown.context_data["plan"].fingerprint
-        assign_cores(environment, "0-6")
+        place_cores(environment, "0-6")
         stale = browser.post(revert_page(first), {"expected": expected})
         assert "It was changed since this page was opened." in stale.content.decode()
         assert environment.cores.count() == 7
@@ -117,7 +116,7 @@ class TestHistory:
 
     def test_a_refused_revert_tells_the_numbers(self, browser, environment):
         first = environment.edits.get()
-        assign_cores(environment, "0-5")
+        place_cores(environment, "0-5")
         take(environment, cpu=6)
         html = browser.get(revert_page(first)).content.decode()
         assert "Cores 4-5 are held by running jobs and cannot be taken away; drain the environment" in html

@@ -19,7 +19,7 @@ from environments.models import Core, Device, Engine, Environment, Host, Reserva
 from environments.rules import check_environment, check_host, warnings
 from environments.setup import create_environment
 from environments.use import free_amounts
-from tests.environments.conftest import UIDS, acquire, give_back, make_engine, make_host, take
+from tests.environments.conftest import UIDS, acquire, give_back, make_engine, make_host, place_cores, take
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def test_switched_off_it_is_retired_and_switched_on_it_is_the_same_again(engine)
 
 def test_by_hand_it_gets_no_cores_and_is_not_retired(engine):
     row = measuring(engine)
-    for edit in (lambda: editing.assign_cores(row, "0-1"), lambda: editing.set_core_total(row, 2)):
+    for edit in (lambda: place_cores(row, "0-1"), lambda: editing.set_core_total(row, 2)):
         with pytest.raises(ValidationError, match="owns no core"):
             edit()
     with pytest.raises(ValidationError, match="switch enable_benchmark off on engine local"):

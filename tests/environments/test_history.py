@@ -14,7 +14,7 @@ from environments.importing import Choice, difference, import_configuration
 from environments.models import Core, Door, Edit, Environment, Price, Resource
 from environments.reverting import revert
 from environments.setup import create_environment
-from tests.environments.conftest import give_back, take
+from tests.environments.conftest import give_back, place_cores, take
 
 OLGA = Author("olga", Door.PAGE, "more room")
 
@@ -65,7 +65,7 @@ class TestDoors:
 
     def test_a_refused_edit_leaves_no_row(self, environment):
         with pytest.raises(ValidationError):
-            editing.assign_cores(environment, "0-99")
+            place_cores(environment, "0-99")
         with pytest.raises(TransitionRefused):
             editing.resume(environment)
         assert environment.edits.count() == 1
@@ -145,7 +145,7 @@ class TestRevert:
 
     def test_refused_with_the_numbers_while_jobs_hold_what_it_takes_away(self, environment):
         first = last(environment)
-        editing.assign_cores(environment, "0-7")
+        place_cores(environment, "0-7")
         with editing.edited(environment):
             environment.resources.filter(slug="ram").update(total=16_384, max=16_384)
         holder, _ = take(environment, cpu=6, ram=10_240)
@@ -162,7 +162,7 @@ class TestRevert:
 
     def test_refused_for_a_core_that_another_has_now(self, environment, engine):
         first = last(environment)
-        editing.assign_cores(environment, "0-2")
+        place_cores(environment, "0-2")
         create_environment(engine, "other", cpu="3", ram_mib=64, disk_mib=64, prices={"cpu": 1})
         with pytest.raises(
             ValidationError, match=r"Core 3 belongs to local/other; take it out there first\."
@@ -172,9 +172,9 @@ class TestRevert:
 
     def test_only_what_was_agreed_to_is_applied(self, environment):
         first = last(environment)
-        editing.assign_cores(environment, "0-5")
+        place_cores(environment, "0-5")
         agreed = revert(first, OLGA, dry_run=True).fingerprint
-        editing.assign_cores(environment, "0-4")
+        place_cores(environment, "0-4")
         assert not revert(first, OLGA, expected=agreed).applied
         assert environment.cores.count() == 5
 
