@@ -9,7 +9,7 @@ from unfold.decorators import display
 
 from compute_site.core.admin import ReadOnlyAdmin
 from compute_site.core.showing import ago
-from environments.admin.environment import EnvironmentFilter
+from environments.admin.environment_filter import EnvironmentFilter
 from workers.fleet.admin import pages
 from workers.fleet.admin.owners import OwnerFilter
 from workers.fleet.models import Audit, AuditStatus, Fault, Unit, UnitStatus
