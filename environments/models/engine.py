@@ -63,13 +63,16 @@ class Engine(EditedModel):
         help_text="Only an active engine starts jobs.",
     )
     image_retention_days = models.PositiveIntegerField(
-        default=7, help_text="Unused images are removed after this many days (at least 1)."
+        default=7,
+        help_text="Days that an unused image is to be kept (at least 1). Only recorded: the site removes no images.",
     )
     image_cleanup_interval = models.PositiveIntegerField(
-        default=86_400, help_text="Seconds between image clean-ups (at least 3600)."
+        default=86_400,
+        help_text="Seconds between image clean-ups (at least 3600). Only recorded: the site removes no images.",
     )
     payment_claim_interval = models.PositiveIntegerField(
-        default=3_600, help_text="Seconds between payment claims (at least 60)."
+        default=3_600,
+        help_text="Seconds between payment claims (at least 60). Only recorded: jobs are billed when they end.",
     )
     enable_benchmark = models.BooleanField(
         default=False,
