@@ -18,7 +18,7 @@ from environments.importing import Choice, export_engine, import_configuration
 from environments.models import Engine, Environment, Resource, ResourceDevice
 from environments.rules import warnings
 from tests.environments import doors
-from tests.environments.conftest import make_engine, take
+from tests.environments.conftest import make_engine, place_cores, take
 from tests.environments.doors_files import IMPORT, as_text
 from tests.environments.importing.conftest import everything, nested, offer
 from tests.environments.test_admin import errors, fields_of, page, row
@@ -223,7 +223,7 @@ class TestWhileJobsRun:
         before = everything()
         said = [
             self.by_admin(browser, environment, cores="1-3")["cores"],
-            refused(lambda: editing.assign_cores(environment, "1-3"))["cores"],
+            refused(lambda: place_cores(environment, "1-3"))["cores"],
             self.by_file(environment, "cpuCores", lambda one: one.update(cpuCores="1-3")),
         ]
         assert said[0][0].startswith("Cores 0 are held by running jobs and cannot be taken away; drain")
@@ -273,7 +273,7 @@ class TestWhileJobsRun:
 def test_a_form_that_somebody_else_was_faster_than(browser, environment):
     """Only a page is opened before it is saved: whoever saves meanwhile, by any door, makes it stale."""
     opened = fields_of(browser.get(page(environment)))
-    editing.assign_cores(environment, "0-3")
+    place_cores(environment, "0-3")
     before = everything()
     assert errors(browser.post(page(environment), opened | {"description": "x"}))["__all__"] == [STALE]
     assert everything() == before
