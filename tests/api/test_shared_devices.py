@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
+from django.urls import reverse
 
 from compute_site.core.errors import CapacityUnavailable
 from environments.described_nvml import DescribedNVML
@@ -74,11 +75,15 @@ def test_a_missing_card_is_offered_by_neither(pair, client_api, site):
 def test_the_admin_shows_on_both_pages_who_holds_it(pair, client):
     client.force_login(get_user_model().objects.create_superuser("olga", password="x"))
     holder, claim = take(pair[0], gpu=1)
-    words = f"{claim.devices[0]} · local/a, local/b · held by attempt {str(holder)[-8:]}"
-    for environment in pair:
+    job = reverse("admin:jobs_job_of_attempt", args=[holder])
+    for environment, other in (pair, pair[::-1]):
         page = client.get(f"/admin/environments/environment/{environment.pk}/change/").content.decode()
-        assert words in page
-        assert page.count("held by attempt") == 2  # the card, and the one core
+        (row,) = [row for row in page.split("<tr") if claim.devices[0] in row and "this environment" in row]
+        assert str(other) in row
+        assert job in row
+        (left,) = {"GPU-a", "GPU-b"} - {*claim.devices}
+        (row,) = [row for row in page.split("<tr") if left in row and "this environment" in row]
+        assert "/of-attempt/" not in row
 
 
 def test_the_database_refuses_it_even_if_the_code_were_wrong(pair, monkeypatch):
