@@ -78,7 +78,8 @@ def test_the_admin_shows_on_both_pages_who_holds_it(pair, client):
     job = reverse("admin:jobs_job_of_attempt", args=[holder])
     for environment, other in (pair, pair[::-1]):
         page = client.get(f"/admin/environments/environment/{environment.pk}/change/").content.decode()
-        rows = [row for row in page.split("<tr") if "this environment" in row and str(other) in row]
+        rows = [part.partition("</tr>")[0] for part in page.split("<tr>")[1:]]
+        rows = [row for row in rows if "this environment" in row and str(other) in row]
         held = [row for row in rows if claim.devices[0] in row]
         assert len(rows) == 2
         assert [job in row for row in held] == [True]
