@@ -1,8 +1,10 @@
 """Whether somebody may use a tier of an environment. No rule = open to all; any rule = closed to all others."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from django.contrib.auth.models import Group
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import CharField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
@@ -60,10 +62,16 @@ def offered_to(person: Person, tier: str) -> QuerySet[Environment]:
 
 
 def visible_to(person: Person) -> QuerySet[Environment]:
-    """The offered ones of which `person` may use some tier that there is: the paid one if there are prices, or the free."""
+    """The offered ones of which `person` may use some tier that there is: the paid one if there are prices, or the free.
+
+    Each comes with `paid_open` and `free_open`, and with `paid_rules` and `free_rules`: which kinds of rules there are.
+    """
+    rows = offered(person)
+    for tier in Tier.values:
+        kinds = ArraySubquery(_rules(tier).order_by("kind").values("kind").distinct())
+        rows = rows.annotate(**{f"{tier}_open": is_open(tier, person), f"{tier}_rules": kinds})
     prices = Exists(PriceList.objects.filter(environment=OuterRef("pk")))
-    paid = is_open(Tier.PAID, person) & Q(prices)
-    return offered(person).filter(paid | is_open(Tier.FREE, person) & Q(free_tier__isnull=False))
+    return rows.filter(Q(prices, paid_open=True) | Q(free_open=True, free_tier__isnull=False))
 
 
 def may_use(environment: Environment, tier: str, person: Person) -> bool:
@@ -75,9 +83,20 @@ def may_use(environment: Environment, tier: str, person: Person) -> bool:
 def closed(environment: Environment, tier: str) -> str:
     """What is told to whom no rule lets in: which kinds of rules there are, and nobody's name."""
     rules = AccessRule.objects.filter(environment=environment, tier=tier)
-    kinds = set(rules.order_by().values_list("kind", flat=True))
-    told = " and ".join(words for kind, words in PLURAL.items() if kind in kinds)
-    return f"The {tier} tier of this environment is not open to you: only to {told or 'others'}."
+    told = _told(rules.order_by().values_list("kind", flat=True))
+    return f"The {tier} tier of this environment is not open to you: only to {told}."
+
+
+def explained(is_open: bool, kinds: Collection[str]) -> str:
+    """Who may use a tier with rules of these kinds, as somebody reads it to whom it is open or not."""
+    if not kinds:
+        return "Open to everybody."
+    return f"{'Open to you, and else' if is_open else 'Not open to you:'} only to {_told(kinds)}."
+
+
+def _told(kinds: Collection[str]) -> str:
+    there = set(kinds)
+    return " and ".join(words for kind, words in PLURAL.items() if kind in there) or "others"
 
 
 def lets_in(person: Person) -> Q:

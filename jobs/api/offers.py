@@ -7,7 +7,7 @@ from django.db.models import Count, Prefetch, QuerySet
 from rest_framework import serializers
 
 from compute_site.core.db import database_now
-from environments.access import Person, visible_to
+from environments.access import Person, explained, visible_to
 from environments.models import Constraint, Environment, EnvironmentState, FreeTier, ResourceKind, Tier
 from environments.reservations import free_amounts
 from environments.use import ResourceUse
@@ -64,6 +64,20 @@ class FreeOffer(Limits):
     resources = serializers.DictField(child=Offered())
 
 
+class TierAccess(serializers.Serializer):
+    """Whether you may use a tier, and who may. Of a tier that is not open to you neither prices nor amounts are told."""
+
+    open = serializers.BooleanField()
+    explained = serializers.CharField()
+
+
+class Access(serializers.Serializer):
+    """By tier."""
+
+    paid = TierAccess()
+    free = TierAccess()
+
+
 class PriceOffer(serializers.Serializer):
     """Prices per unit and minute in one currency, as decimal text."""
 
@@ -86,6 +100,7 @@ class Offer(Limits):
         help_text="Measures its machine and is no offer; a job of it runs there alone."
     )
     max_queue_wait = serializers.IntegerField(allow_null=True)
+    access = Access()
     resources = serializers.DictField(child=Offered())
     constraints = ConstraintOffer(many=True)
     prices = PriceOffer(many=True)
@@ -94,7 +109,8 @@ class Offer(Limits):
 
 
 def offered_environments(person: Person) -> QuerySet[Environment]:
-    """Environments that `person` may use in some tier, or measure their hosts with, with their prices and constraints."""
+    """Environments that `person` may use in some tier, or measure their hosts with, with their prices and constraints,
+    and with which tiers are open."""
     constraints = Constraint.objects.select_related("resource", "target")
     return visible_to(person).prefetch_related(
         "price_lists__prices__resource", Prefetch("constraints", constraints)
@@ -102,7 +118,8 @@ def offered_environments(person: Person) -> QuerySet[Environment]:
 
 
 def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
-    """One offer for each environment, with what is free now; as many statements for a hundred as for one."""
+    """One offer for each of the `offered_environments`, with what is free now; as many statements for a hundred as for
+    one. Of a tier that is not open there are no prices, no amounts and no estimate."""
     rows = list(environments)
     now = database_now()
     amounts = free_amounts(rows)
@@ -112,15 +129,28 @@ def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
     found = []
     for row in rows:
         starts = row.engine.host is not None and not any(place_reasons(row, now))
-        waits = {tier: estimates.of_next(row, tier) if starts else None for tier in Tier.values}
-        found.append(_offer(row, amounts[row.pk], queued.get(row.pk, 0), waits))
+        access = _access(row)
+        told = [tier for tier in Tier.values if starts and access[tier]["open"]]
+        waits = {tier: estimates.of_next(row, tier) if tier in told else None for tier in Tier.values}
+        found.append({**_offer(row, amounts[row.pk], access, waits), "queued": queued.get(row.pk, 0)})
+    return found
+
+
+def _access(environment: Environment) -> dict[str, dict[str, Any]]:
+    found = {}
+    for tier in Tier.values:
+        is_open, kinds = getattr(environment, f"{tier}_open"), getattr(environment, f"{tier}_rules")
+        found[tier] = {"open": is_open, "explained": explained(is_open, kinds)}
     return found
 
 
 def _offer(
-    environment: Environment, uses: Mapping[str, ResourceUse], queued: int, waits: Mapping[str, int | None]
+    environment: Environment,
+    uses: Mapping[str, ResourceUse],
+    access: Mapping[str, Mapping[str, Any]],
+    waits: Mapping[str, int | None],
 ) -> dict[str, Any]:
-    host = environment.engine.host
+    host, is_open = environment.engine.host, {tier: access[tier]["open"] for tier in Tier.values}
     return {
         "id": environment.public_id,
         "name": str(environment),
@@ -134,20 +164,24 @@ def _offer(
         "max_queue_wait": environment.max_queue_wait,
         **_limits(environment),
         "estimated_wait": waits[Tier.PAID],
+        "access": access,
         "resources": {slug: _paid_part(use) for slug, use in uses.items()},
         "constraints": [_constraint(row) for row in environment.constraints.all()],
-        "prices": [
-            {
-                "currency": price_list.currency,
-                "prices": {
-                    price.resource.slug: format(price.per_minute, "f") for price in price_list.prices.all()
-                },
-            }
-            for price_list in environment.price_lists.all()
-        ],
-        "free_tier": _free_offer(environment, uses, waits[Tier.FREE]),
-        "queued": queued,
+        "prices": _prices(environment) if is_open[Tier.PAID] else [],
+        "free_tier": _free_offer(environment, uses, waits[Tier.FREE]) if is_open[Tier.FREE] else None,
     }
+
+
+def _prices(environment: Environment) -> list[dict[str, Any]]:
+    return [
+        {
+            "currency": price_list.currency,
+            "prices": {
+                price.resource.slug: format(price.per_minute, "f") for price in price_list.prices.all()
+            },
+        }
+        for price_list in environment.price_lists.all()
+    ]
 
 
 def _limits(source: Environment | FreeTier) -> dict[str, Any]:

@@ -61,3 +61,36 @@ def test_one_open_tier_is_enough_if_it_is_there(site: Site, users):
     assert sees(bob, site.environment)
     PriceList.objects.all().delete()
     assert not sees(bob, site.environment)
+
+
+def offer_to(user: Any, environment: Environment) -> dict[str, Any]:
+    offer: dict[str, Any] = client_of(user).get(f"{LIST}/{environment.public_id}").json()
+    return offer
+
+
+def test_open_tiers_are_told_whole(site: Site, users):
+    offer = offer_to(users[1], site.environment)
+    assert offer["prices"]
+    assert offer["free_tier"]["resources"]
+    to_all = {"open": True, "explained": "Open to everybody."}
+    assert offer["access"] == {"paid": to_all, "free": to_all}
+
+
+@pytest.mark.parametrize(("tier", "other"), [("paid", "free"), ("free", "paid")])
+def test_of_a_closed_tier_neither_prices_nor_amounts_are_told(site: Site, users, tier: str, other: str):
+    ada, bob = users
+    close(site.environment, "user", "ada", tier)
+    close(site.environment, "group", "lab", tier)
+    offer = offer_to(bob, site.environment)
+    hidden = (offer["prices"], offer["estimated_wait"]) if tier == "paid" else (offer["free_tier"],)
+    told = offer["free_tier"] if tier == "paid" else offer["prices"]
+    assert not any(hidden)
+    assert told
+    assert offer["access"][other] == {"open": True, "explained": "Open to everybody."}
+    text = "Not open to you: only to named users and groups."
+    assert offer["access"][tier] == {"open": False, "explained": text}
+    whole = offer_to(ada, site.environment)
+    assert whole["prices"]
+    assert whole["free_tier"]
+    text = "Open to you, and else only to named users and groups."
+    assert whole["access"][tier] == {"open": True, "explained": text}
