@@ -44,17 +44,21 @@ class ProbeFacts(Protocol):
     def disk_mode(self) -> str: ...
 
 
-def record_host(host: Host, facts: HostFacts) -> list[str]:
+def record_host(host: Host, facts: HostFacts, asked: Engine | None = None) -> list[str]:
     """Write the detected size of the host and a row for each of its cores; returns warnings. Its version grows when
     anything is different from before.
 
-    A size entered by hand stays while the machine has at least as much, and so does a disk that cannot be seen. Raises ValidationError, and writes nothing, when a size
-    is missing or zero (says what to enter), or when a core that is owned or held would disappear.
+    `asked` is the engine that the facts are from. Where the host's engines keep their data on several disks, the
+    smallest counts, whichever engine is asked: what is promised of it fits on each. A size entered by hand stays while
+    the machine has at least as much, and so does a disk that cannot be seen. Raises ValidationError, and writes
+    nothing, when a size is missing or zero (says what to enter), or when a core that is owned or held would disappear.
     """
+    disks = _disks(host, facts, asked)
+    disk = min(disks.values(), default=None)
     found = {
         "cpu_count": facts.cpu_count,
         "memory_mib": facts.memory_mib,
-        "disk_mib": facts.disk_mib or host.disk_mib,
+        "disk_mib": disk or host.disk_mib,
     }
     missing = {
         field: f"Nothing was detected (found {value!r}); enter {field} of host {host} by hand."
@@ -65,10 +69,10 @@ def record_host(host: Host, facts: HostFacts) -> list[str]:
         raise ValidationError(missing)
     with transaction.atomic():
         fresh = lock_host(host.pk)
-        told = _write_sizes(fresh, found)
+        told = _several(host, disks) + _write_sizes(fresh, found)
         record_cores(fresh, fresh.cpu_count)
-        for field in found:
-            setattr(fresh, f"detected_{field}", getattr(facts, field))
+        for field, value in {**found, "disk_mib": disk}.items():
+            setattr(fresh, f"detected_{field}", value)
         fresh.architecture, fresh.operating_system = facts.architecture, facts.os
         fresh.full_clean()
         fresh.detected_at = database_now()
@@ -78,6 +82,24 @@ def record_host(host: Host, facts: HostFacts) -> list[str]:
         fresh.save(update_fields=[*names, "detected_at", "version"])
     host.refresh_from_db()
     return [*told, *size_warnings(host_environments(host))]
+
+
+def _disks(host: Host, facts: HostFacts, asked: Engine | None) -> dict[str, int]:
+    """MiB of the data disk of each engine of the host, by name: as `asked` says now, as the others, or it, said last."""
+    rows = Engine.objects.filter(host=host).values_list("name", "facts")
+    found = {name: known.get("disk_mib") for name, known in rows}
+    if facts.disk_mib:
+        found[asked.name if asked else ""] = facts.disk_mib
+    return {name: size for name, size in found.items() if size}
+
+
+def _several(host: Host, disks: Mapping[str, int]) -> list[str]:
+    if len(set(disks.values())) < 2:
+        return []
+    told = ", ".join(f"{size} MiB of {name}" for name, size in sorted(disks.items()))
+    return [
+        f"disk_mib of host {host}: its engines keep their data on several disks ({told}); the smallest counts."
+    ]
 
 
 def _write_sizes(host: Host, found: Mapping[str, int]) -> list[str]:

@@ -81,7 +81,7 @@ def look_again(engine: Engine, facts: HostFacts, nvml_library: Any = None) -> No
 
 def _record(engine: Engine, host: Host, facts: HostFacts, nvml_library: Any) -> list[str]:
     """Sizes, devices, and whoever measures the host; returns warnings."""
-    warnings = record_host(host, facts) + detect_devices(engine, nvml_library)
+    warnings = record_host(host, facts, engine) + detect_devices(engine, nvml_library)
     try:
         return [*warnings, *keep_host_in_step(host)]
     except ValidationError as error:

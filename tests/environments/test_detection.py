@@ -5,7 +5,7 @@ from django.core.exceptions import ValidationError
 
 from environments.detection import record_engine, record_host
 from environments.models import Core, Engine, Host
-from tests.environments.conftest import give_back, place_cores, take
+from tests.environments.conftest import give_back, make_engine, place_cores, take
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,26 @@ def test_a_disk_entered_by_hand_for_an_engine_that_shows_none_stays(db):
     assert (host.disk_mib, host.detected_disk_mib) == (50_000, None)
     assert "disk_mib of host new was entered by hand" in record_host(host, Facts())[0]
     assert host.disk_mib == 50_000
+
+
+def test_of_several_disks_the_smallest_counts_whichever_engine_is_asked(db):
+    """A second engine whose data root is on another file system changes nothing that was promised of the first one's."""
+    host = Host.objects.create(name="new")
+    small, large = make_engine(host, "a"), make_engine(host, "b")
+    sizes = {small: 100_000, large: 900_000}
+    Engine.objects.filter(pk=small.pk).update(facts={"disk_mib": 100_000})
+    record_host(host, Facts(disk_mib=100_000), small)
+    version = host.version
+    for engine in (large, small, large):
+        Engine.objects.filter(pk=engine.pk).update(facts={"disk_mib": sizes[engine]})
+        (warning,) = record_host(host, Facts(disk_mib=sizes[engine]), engine)
+        assert "(100000 MiB of a, 900000 MiB of b); the smallest counts" in warning
+        assert (host.disk_mib, host.detected_disk_mib, host.version) == (100_000, 100_000, version)
+    record_host(host, Facts(disk_mib=None), small)  # from where its worker runs it cannot be seen
+    assert host.disk_mib == 100_000
+    Engine.objects.filter(pk=small.pk).update(facts={})
+    assert record_host(host, Facts(disk_mib=900_000), large) == []
+    assert host.disk_mib == 900_000
 
 
 def test_fewer_cores(environment, host):
