@@ -52,19 +52,23 @@ def read_lines(environment_ids: Collection[int], now: datetime) -> dict[int, lis
     return lines
 
 
+def may_go(now: datetime) -> Q:
+    """For a query of jobs: those that are in a line at all, neither cancelled nor over nor waiting for a retry."""
+    return Q(
+        Q(not_before__isnull=True) | Q(not_before__lte=now),
+        Q(queue_expires_at__isnull=True) | Q(queue_expires_at__gt=now),
+        status=JobStatus.QUEUED,
+        cancel_requested_at__isnull=True,
+    )
+
+
 def ahead_of(job: Job, now: datetime) -> QuerySet[Job]:
     """The queued jobs that go before `job` (saved or not) when there is room: of accounts at their cap, none but its own."""
     before = Q(tier=job.tier) if job.pk is None else Q(tier=job.tier, pk__lt=job.pk)
     if job.tier == Tier.FREE:
         before |= Q(tier=Tier.PAID)
-    waiting = Job.objects.filter(
-        Q(not_before__isnull=True) | Q(not_before__lte=now),
-        Q(queue_expires_at__isnull=True) | Q(queue_expires_at__gt=now),
-        environment_id=job.environment_id,
-        status=JobStatus.QUEUED,
-        cancel_requested_at__isnull=True,
-    )
-    return waiting.filter(before).exclude(Q(account__in=full_accounts()) & ~Q(account=job.account_id))
+    waiting = Job.objects.filter(may_go(now), before, environment_id=job.environment_id)
+    return waiting.exclude(Q(account__in=full_accounts()) & ~Q(account=job.account_id))
 
 
 def place_in_line(job: Job, now: datetime) -> int:

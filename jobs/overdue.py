@@ -8,10 +8,12 @@ from django.db.models import Q
 
 from compute_site.core.db import all_rows
 from compute_site.core.errors import CapacityUnavailable
-from environments.models import EngineState, ResourceKind, Slots, Tier
+from environments.models import EngineState, EnvironmentState, ResourceKind, Slots, Tier
 from environments.slots import free_in, out_of_reach
 from environments.use import ResourceUse, free_amounts, job_places
-from jobs.models import Job, JobStatus
+from jobs.caps import full_accounts
+from jobs.line import may_go
+from jobs.models import Job
 
 MOST = 256  # of so many the longest waiting ones are looked at
 HEALTHY_SQL = """
@@ -96,18 +98,21 @@ class Kept:
 
 def is_kept_from(job: Job, now: datetime) -> bool:
     """Whether a queued job (saved or not) would take what is kept for an overdue one of the same host."""
-    passed = now - timedelta(seconds=settings.MAX_BYPASS_SECONDS)
-    host_id = job.environment.engine.host_id
-    overdue = Job.objects.filter(
-        Q(not_before__isnull=True) | Q(not_before__lte=now),
-        status=JobStatus.QUEUED,
-        passed_over_since__lte=passed,
-        cancel_requested_at__isnull=True,
-        environment__engine__host=host_id,
+    engine = job.environment.engine
+    alive = now - timedelta(seconds=settings.WORKER_TTL_SECONDS)
+    overdue = Job.objects.filter(  # as workers/turns.py reads them
+        Q(environment__engine=engine) | Q(environment__engine__worker_seen_at__gt=alive),
+        may_go(now),
+        passed_over_since__lte=now - timedelta(seconds=settings.MAX_BYPASS_SECONDS),
+        environment__engine__host=engine.host_id,
         environment__benchmark=False,  # has a rule of its own, jobs/measuring.py
         environment__engine__state=EngineState.ACTIVE,
     )
-    keys = list(overdue.exclude(pk=job.pk).values_list("pk", flat=True)[:MOST])
+    overdue = overdue.exclude(account__in=full_accounts()).exclude(
+        environment__state=EnvironmentState.RETIRED
+    )
+    order = ("-tier", "passed_over_since", "pk")  # paid before free
+    keys = list(overdue.exclude(pk=job.pk).order_by(*order).values_list("pk", flat=True)[:MOST])
     return bool(keys) and Kept(keys).would_miss(job, now)
 
 

@@ -152,6 +152,31 @@ def test_what_is_kept_for_a_longer_wait(site, user, account):
     assert running.job_id
 
 
+@pytest.mark.parametrize("why", ["account", "expired", "not yet", "engine"])
+def test_nothing_is_kept_for_who_may_not_go_either(site, user, account, settings, why):
+    """As at the turns of a worker: a reason that no worker acts upon would be a lie."""
+    second = Engine.objects.create(
+        host=site.host, name="second", endpoint="unix:///s", state="active", worker_seen_at=database_now()
+    )
+    other = create_environment(second, "other", cpu="4-7", ram_mib=16_384, disk_mib=1000, prices={"cpu": 1})
+    bob = make_user("bob")
+    make_account("bob's", bob)
+    take(submit(user, resources={"ram": 2000}))
+    large = submit(user, environment=str(other), resources={"ram": 16_384})
+    Job.objects.filter(pk=large.pk).update(passed_over_since=database_now() - timedelta(days=1))
+    small = submit(bob)
+    assert reason(small) == "what it needs is kept for a job that waited longer; first in line"
+    if why == "account":
+        settings.MAX_RUNNING_JOBS_PER_ACCOUNT = 1
+    elif why == "expired":
+        Job.objects.filter(pk=large.pk).update(queue_expires_at=database_now())
+    elif why == "not yet":
+        Job.objects.filter(pk=large.pk).update(not_before=database_now() + timedelta(hours=1))
+    else:
+        Engine.objects.filter(pk=second.pk).update(worker_seen_at=database_now() - timedelta(hours=1))
+    assert reason(small) == "first in line; about to start"
+
+
 def test_who_has_gone_is_not_in_line(site, user, account):
     jobs = [submit(user, max_queue_wait=60) for _ in range(3)]
     Job.objects.filter(pk=jobs[0].pk).update(queue_expires_at=database_now())
