@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils.text import slugify
 
 from compute_site.core.db import lock_one
-from compute_site.core.models import save_changed, save_clean
+from compute_site.core.models import number_error, save_changed, save_clean
 from environments import editing
 from environments.history import SITE, find, record
 from environments.models import (
@@ -37,7 +37,7 @@ from environments.models import (
     Tier,
 )
 from environments.reservations import lock_host
-from environments.rules import check_environment
+from environments.rules import NEEDED, check_environment
 
 SLUG = "benchmark"
 DESCRIPTION = (
@@ -108,6 +108,8 @@ def _read_terms() -> _Terms:
     except InvalidOperation:
         text = f"Found BENCHMARK_CORE_PRICE “{settings.BENCHMARK_CORE_PRICE}”; set the price of a core per minute."
         raise ValidationError(text) from None
+    if error := number_error(Price._meta.get_field("per_minute"), price):
+        raise ValidationError(f"BENCHMARK_CORE_PRICE: {error}")
     return _Terms(frozenset(rules), settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY, price)
 
 
@@ -135,7 +137,7 @@ def _write(environment: Environment, host: Host, terms: _Terms) -> None:
 def _write_resources(environment: Environment, host: Host) -> None:
     devices: dict[str, list[Device]] = defaultdict(list)
     for device in Device.objects.filter(host=host).order_by("pk"):
-        devices[slugify(device.kind).replace("_", "-") or "device"].append(device)
+        devices[_slug_of(device)].append(device)
     totals: dict[str, tuple[str, int]] = {
         "cpu": (ResourceKind.CPU, host.cpu_count),
         "ram": (ResourceKind.RAM, host.usable_memory_mib),
@@ -150,6 +152,12 @@ def _write_resources(environment: Environment, host: Host) -> None:
         fields: dict[str, Any] = {"kind": kind, "total": total, "min": 0, "max": total, "sharing": shared}
         resource = there.get(slug) or Resource(environment=environment, slug=slug)
         _write_devices(save_changed(resource, fields), devices.get(slug, []))
+
+
+def _slug_of(device: Device) -> str:
+    """By its kind, whatever an operator calls it; never the name of what is no device."""
+    slug = slugify(device.kind).replace("_", "-") or "device"
+    return f"{slug}-device" if slug in NEEDED else slug
 
 
 def _write_devices(resource: Resource, devices: list[Device]) -> None:

@@ -67,6 +67,11 @@ def test_it_spans_the_host_as_the_settings_say(engine, environment):
     check_environment(environment)  # and its neighbours do not mind
 
 
+def test_a_device_called_like_something_else(engine, host):
+    Device.objects.create(host=host, uuid="NVME-1", kind="Disk")
+    assert totals(measuring(engine)) == {"cpu": 8, "ram": 16_384, "disk": 100_000, "gpu": 2, "disk-device": 1}
+
+
 def test_off_by_default(engine, environment):
     assert keep_in_step(engine) == []
     assert not Environment.objects.filter(benchmark=True).exists()
@@ -79,6 +84,9 @@ def test_off_by_default(engine, environment):
         ("BENCHMARK_CURRENCY", ""),
         ("BENCHMARK_CORE_PRICE", ""),
         ("BENCHMARK_CORE_PRICE", "much"),
+        ("BENCHMARK_CORE_PRICE", "NaN"),
+        ("BENCHMARK_CORE_PRICE", "-1"),
+        ("BENCHMARK_CORE_PRICE", "1e-19"),
     ],
 )
 def test_nothing_is_baked_in(engine, settings, name, value):
