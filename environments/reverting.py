@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from environments.exporting import export_engine
 from environments.history import Author, configuration
 from environments.importing import Choice, Plan, import_configuration
-from environments.models import Edit, EngineKind
+from environments.models import Edit, EngineKind, EnvironmentState
 
 
 def revert(edit: Edit, author: Author, *, expected: str = "", dry_run: bool = False) -> Plan:
@@ -18,6 +18,8 @@ def revert(edit: Edit, author: Author, *, expected: str = "", dry_run: bool = Fa
     """
     environment = edit.environment
     engine = environment.engine
+    if environment.state == EnvironmentState.RETIRED:
+        raise ValidationError(f"{environment} is retired for good: make a new environment with what it had.")
     if engine.kind != EngineKind.DOCKER:
         raise ValidationError(f"{environment} is served by the fleet: edit it on its page instead.")
     # An import leaves labels alone of which it says nothing; here that means none.

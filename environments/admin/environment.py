@@ -123,7 +123,7 @@ class EnvironmentAdmin(EditedAdmin):
                 "cores": owners_picture(host, mine) if host else NO_HOST,
                 "devices": devices_table(host, mine) if host else NO_HOST,
                 "jobs": jobs_now(obj),
-                "history": history(obj, self.has_change_permission(request, obj)),
+                "history": history(obj, self._may_revert(request, obj)),
             }
         context.update(in_tabs(context, shown))
         return super().render_change_form(request, context, *arguments, **options)
@@ -135,6 +135,11 @@ class EnvironmentAdmin(EditedAdmin):
             path("<int:pk>/history/<int:edit>/", view, name="environments_environment_revert"),
             *super().get_urls(),
         ]
+
+    def _may_revert(self, request: HttpRequest, environment: Environment) -> bool:
+        return environment.state != EnvironmentState.RETIRED and self.has_change_permission(
+            request, environment
+        )
 
     def revert(self, request: HttpRequest, pk: int, edit: int) -> HttpResponse:
         """The difference first."""

@@ -3,6 +3,7 @@
 import pytest
 from django.contrib.auth.models import Permission
 
+from environments.editing import retire
 from environments.models import Edit, Engine, Environment
 from environments.setup import create_environment
 from tests.environments.conftest import place_cores, take
@@ -113,6 +114,14 @@ class TestHistory:
         assert environment.cores.count() == 4
         edit = environment.edits.all()[0]
         assert (edit.by, edit.door, edit.comment) == ("olga", "revert", "too many")
+
+    def test_no_way_back_for_what_is_retired(self, browser, environment):
+        place_cores(environment, "0-1")
+        first = environment.edits.order_by("pk")[0]
+        assert "revert to this" in browser.get(page(environment)).content.decode()
+        retire(environment)
+        assert "revert to this" not in browser.get(page(environment)).content.decode()
+        assert "is retired for good" in browser.get(revert_page(first)).content.decode()
 
     def test_a_refused_revert_tells_the_numbers(self, browser, environment):
         first = environment.edits.get()

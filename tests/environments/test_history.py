@@ -193,3 +193,12 @@ class TestRevert:
         with pytest.raises(ValidationError, match="is retired for good"):
             revert(first, OLGA)
         assert not environment.cores.exists()
+
+
+def test_what_is_retired_stays_so(environment):
+    first = last(environment)
+    editing.retire(environment)
+    with pytest.raises(ValidationError, match="main is retired for good: make a new environment"):
+        revert(first, OLGA)
+    assert Environment.objects.get().state == "retired"
+    assert environment.edits.count() == 2
