@@ -43,6 +43,8 @@ def read_json(body: bytes, parse_float: Callable[[str], Any] = float) -> Any:
         value = json.loads(text, object_pairs_hook=_object, parse_int=_integer, parse_float=parse_float)
     except ValueError as error:
         raise NotJSON(str(error)[:200]) from None
+    except ArithmeticError:  # Decimal has an exponent of 18 digits at most
+        raise NotJSON("a number with an exponent of more than 18 digits") from None
     if faults := dict(_faults(value)):
         raise ValidationError({path: [ValidationError(message)] for path, message in faults.items()})
     return value

@@ -136,7 +136,11 @@ def test_an_engine_that_cannot_be_activated(staff: APIClient, engine: Engine):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[1]", b'{"configuration": "\\u0000"}', b'{"configuration": NaN}']
+    "body",
+    [
+        *(b"", b"{", b"[1]", b'{"configuration": "\\u0000"}', b'{"configuration": NaN}'),
+        *(b'{"configuration": 1e99999999999999999999}', b'{"configuration": 1e-99999999999999999999}'),
+    ],
 )
 def test_guards_of_every_route(staff: APIClient, engine: Engine, body: bytes):
     before = everything()
