@@ -40,7 +40,7 @@ def read_prices(environment: Reading, resources: Resources, tokens: Mapping[str,
 def _currency(fee: Reading, chain: str, tokens: Mapping[str, str]) -> str:
     """Chain and token, or the word that stands in place of both; empty when it is refused or dropped."""
     token = fee.text("feeToken")
-    if not chain.isdecimal():
+    if not (chain.isascii() and chain.isdecimal()):
         if WORD.match(chain) and not token:
             return chain
         fee.report.refuse(
@@ -137,7 +137,7 @@ def read_access(holder: Reading) -> list[Rule]:
         rules.add((AccessKind.ADDRESS.value, address.lower()))
     for mapping in access.objects("accessLists", "a mapping from chain id to contracts"):
         for chain in mapping.names():
-            if not chain.isdecimal():
+            if not (chain.isascii() and chain.isdecimal()):
                 mapping.report.refuse(mapping.at(chain), f"Found {shown(chain)}; a chain id is a number.")
             for _, contract in mapping.texts(chain):
                 rules.add((AccessKind.ACCESS_LIST.value, f"{chain}:{contract.lower()}"))

@@ -1,5 +1,6 @@
 """A file of another program, read value by value: each with its path, checked, and nothing left over without a word."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
@@ -14,6 +15,9 @@ from environments.importing.plan import Note
 
 GIB = 1024  # MiB; the file's memory and disk are GiB, ours MiB
 UNITS = {"gib": GIB, "gb": GIB, "mib": 1, "mb": 1}
+DIGITS = re.compile(
+    r"[0-9]{1,30}\Z"
+)  # of an amount in text: as far as numbers go, and of letters that all can read
 LARGEST_EXPONENT = 30
 
 
@@ -115,8 +119,8 @@ class Reading:
             return None if value is None else self._scaled(key, value, GIB)
         number = value.strip().lower()
         for unit, factor in UNITS.items():
-            if number.endswith(unit) and number.removesuffix(unit).strip().isdecimal():
-                return self._scaled(key, int(number.removesuffix(unit)), factor)
+            if number.endswith(unit) and DIGITS.match(digits := number.removesuffix(unit).strip()):
+                return self._scaled(key, int(digits), factor)
         self.report.refuse(
             self.at(key), f"Found {shown(value)}; write a number of GiB, or text such as 512MiB."
         )

@@ -35,6 +35,21 @@ from tests.environments.importing.conftest import (
             "such as 512MiB",
         ),
         ({"resources": [resource("disk", 10**30)]}, "resources[0].total", "at most"),
+        pytest.param(
+            *({"resources": [resource("disk", "9" * 5000 + "MiB")]}, "resources[0].total", "such as 512MiB"),
+            id="5000 digits",
+        ),
+        ({"resources": [resource("disk", "\u0663MiB")]}, "resources[0].total", "such as 512MiB"),
+        (
+            {"fees": {"\u0663": [{"feeToken": TOKEN, "prices": []}]}},
+            "fees.\u0663[0]",
+            "a chain id is a number",
+        ),
+        (
+            {"access": {"accessLists": [{"\u0663": ["0x1"]}]}},
+            "access.accessLists[0].\u0663",
+            "a chain id is a number",
+        ),
         (
             {"resources": [resource("cpu", 2, type="gpu"), resource("disk", 1)]},
             "resources[0].type",
