@@ -14,6 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Model
 from django.utils.text import slugify
 
 from compute_site.core.db import lock_one
@@ -95,22 +96,33 @@ def _retire(environment: Environment) -> None:
 
 
 def _read_terms() -> _Terms:
-    rules = {(AccessKind.USER.value, name) for name in settings.BENCHMARK_USERS}
-    rules |= {(AccessKind.ADDRESS.value, address.lower()) for address in settings.BENCHMARK_ADDRESSES}
+    rules = {(AccessKind.USER.value, name) for name in _names(settings.BENCHMARK_USERS)}
+    rules |= {(AccessKind.ADDRESS.value, name.lower()) for name in _names(settings.BENCHMARK_ADDRESSES)}
     if not rules:
         raise ValidationError("Set BENCHMARK_USERS or BENCHMARK_ADDRESSES: it is never open to everybody.")
     if settings.BENCHMARK_SECONDS < 1:
         raise ValidationError("Set BENCHMARK_SECONDS: the longest run of a job there.")
-    if not settings.BENCHMARK_CURRENCY:
+    if error := number_error(_field(Environment, "max_job_duration"), settings.BENCHMARK_SECONDS):
+        raise ValidationError(f"BENCHMARK_SECONDS: {error}")
+    if not 0 < len(settings.BENCHMARK_CURRENCY) <= _field(PriceList, "currency").max_length:
         raise ValidationError("Set BENCHMARK_CURRENCY: credit, or chain id and token such as 1:0x967d….")
     try:
         price = Decimal(settings.BENCHMARK_CORE_PRICE)
     except InvalidOperation:
         text = f"Found BENCHMARK_CORE_PRICE “{settings.BENCHMARK_CORE_PRICE}”; set the price of a core per minute."
         raise ValidationError(text) from None
-    if error := number_error(Price._meta.get_field("per_minute"), price):
+    if error := number_error(_field(Price, "per_minute"), price):
         raise ValidationError(f"BENCHMARK_CORE_PRICE: {error}")
     return _Terms(frozenset(rules), settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY, price)
+
+
+def _names(listed: list[str]) -> set[str]:
+    """A list such as “ada, bob” has spaces that belong to nobody's name."""
+    return {name.strip() for name in listed} - {""}
+
+
+def _field(model: type[Model], name: str) -> Any:
+    return model._meta.get_field(name)
 
 
 def _write(environment: Environment, host: Host, terms: _Terms) -> None:

@@ -87,6 +87,9 @@ def test_off_by_default(engine, environment):
         ("BENCHMARK_CORE_PRICE", "NaN"),
         ("BENCHMARK_CORE_PRICE", "-1"),
         ("BENCHMARK_CORE_PRICE", "1e-19"),
+        *(("BENCHMARK_CORE_PRICE", price) for price in ("Infinity", "1e400")),
+        ("BENCHMARK_SECONDS", 10**12),
+        ("BENCHMARK_CURRENCY", "1:" + "x" * 200),
     ],
 )
 def test_nothing_is_baked_in(engine, settings, name, value):
@@ -100,6 +103,17 @@ def test_it_is_never_open_to_everybody(engine, settings):
     settings.BENCHMARK_USERS = settings.BENCHMARK_ADDRESSES = []
     assert "BENCHMARK_USERS or BENCHMARK_ADDRESSES" in switch(engine)[0]
     assert not Environment.objects.exists()
+
+
+def test_spaces_of_a_list_are_nobodys_name(engine, settings):
+    settings.BENCHMARK_USERS, settings.BENCHMARK_ADDRESSES = ["", " ", "bob", " bob"], [" 0xABCD"]
+    row = measuring(engine)
+    rules = set(row.access_rules.values_list("pk", "kind", "value"))
+    assert {rule[1:] for rule in rules} == {("user", "bob"), ("address", "0xabcd")}
+    assert switch(engine) == []
+    assert set(row.access_rules.values_list("pk", "kind", "value")) == rules  # the same rows
+    settings.BENCHMARK_USERS = settings.BENCHMARK_ADDRESSES = [" "]
+    assert "BENCHMARK_USERS or BENCHMARK_ADDRESSES" in switch(engine)[0]
 
 
 def test_it_follows_host_and_settings(engine, host, settings):
