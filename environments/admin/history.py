@@ -102,13 +102,14 @@ def revert_page(admin: ModelAdmin, request: HttpRequest, pk: int, edit_pk: int) 
     edit = get_object_or_404(Edit.objects.select_related("environment__engine"), pk=edit_pk, environment=pk)
     if not admin.has_change_permission(request, edit.environment):
         raise Http404
-    form = RevertForm(request.POST or None)
-    comment = form.cleaned_data["comment"] if request.method == "POST" and form.is_valid() else ""
+    form = RevertForm(request.POST if request.method == "POST" else None)
+    agreed = form.is_valid()  # never without a POST; a comment that cannot be kept is asked for again
+    comment = form.cleaned_data["comment"] if agreed else ""
     told = author(request, Door.REVERT, comment or f"Back to {edit.made_at:%Y-%m-%d %H:%M:%S} UTC.")
     expected = request.POST.get("expected", "")
     context: dict[str, Any] = {"edit": edit, "form": form, "made": ago(edit.made_at)}
     try:
-        plan = revert(edit, told, expected=expected, dry_run=request.method != "POST" or not expected)
+        plan = revert(edit, told, expected=expected, dry_run=not agreed or not expected)
     except ValidationError as error:
         return _page(admin, request, edit, {**context, "refused": refusal_lines(error)})
     if plan.applied:
@@ -119,7 +120,7 @@ def revert_page(admin: ModelAdmin, request: HttpRequest, pk: int, edit_pk: int) 
         "plan": plan,
         "difference": difference_table(change.values),
         "notes": [note.message for note in plan.notes],
-        "warning": CHANGED if request.method == "POST" else "",
+        "warning": CHANGED if agreed else "",
     }
     return _page(admin, request, edit, context)
 

@@ -123,6 +123,17 @@ class TestHistory:
         assert "revert to this" not in browser.get(page(environment)).content.decode()
         assert "is retired for good" in browser.get(revert_page(first)).content.decode()
 
+    @pytest.mark.parametrize("comment", ["x" * 1001, "a\0b"])
+    def test_a_comment_that_cannot_be_kept_is_asked_for_again(self, browser, environment, comment):
+        first = environment.edits.get()
+        place_cores(environment, "0-5")
+        expected = browser.get(revert_page(first)).context_data["plan"].fingerprint
+        asked = browser.post(revert_page(first), {"expected": expected, "comment": comment})
+        assert asked.status_code == 200
+        assert "comment" in asked.context_data["form"].errors
+        assert "It was changed since" not in asked.content.decode()
+        assert (environment.cores.count(), environment.edits.count()) == (6, 2)
+
     def test_a_refused_revert_tells_the_numbers(self, browser, environment):
         first = environment.edits.get()
         place_cores(environment, "0-5")
