@@ -17,7 +17,7 @@ from jobs.billing.charges import money_text, price_per_minute
 from jobs.billing.holds import check_covered, free_balance
 from jobs.billing.models import Account
 from jobs.caps import account_reason
-from jobs.line import Waiting, read_lines
+from jobs.line import LONGEST, Waiting, read_lines
 from jobs.models import Job
 from jobs.overdue import healthy_devices, is_kept_from
 from jobs.pending import place_reasons, shortage
@@ -155,6 +155,9 @@ def _why_not(one: Candidate, best: Candidate) -> str:
 
 
 def _jobs(count: int) -> str:
+    """A longer line was not read to its end."""
+    if count > LONGEST:
+        return f"more than {LONGEST} jobs wait"
     return {0: "nobody waits", 1: "1 job waits"}.get(count, f"{count} jobs wait")
 
 

@@ -96,6 +96,18 @@ def test_else_the_shortest_line(site, user, account, dear):
     }
 
 
+def test_of_a_very_long_line_no_number_is_made_up(site, user, account, monkeypatch):
+    monkeypatch.setattr("jobs.line.LONGEST", 2)
+    monkeypatch.setattr("jobs.choice.LONGEST", 2)
+    for _ in range(4):
+        submit(user)
+    because = chosen_by(user)["because"]
+    assert (
+        because
+        == "none can start it now; the shortest line, more than 2 jobs wait there; 1 credit per minute"
+    )
+
+
 def test_a_line_before_one_is_in_the_way_even_with_room(site, user, account, dear):
     submit(user)
     chosen = chosen_by(user)
