@@ -165,6 +165,7 @@ def _compared(row: _Row, author: Author) -> Change:
 
 def _write_engine(engine: Engine, entry: WantedEngine, made: bool) -> Change:
     lock_one(Engine.objects.filter(pk=engine.pk))
+    engine.refresh_from_db()  # it was found before anything was locked
     before = export_engine(engine)
     if any(getattr(engine, field) != value for field, value in entry.fields.items()):
         for field, value in entry.fields.items():

@@ -1,6 +1,7 @@
 """Which engine an entry of a file is about."""
 
-from environments.models import Core, Engine
+from environments.models import Core, Engine, Host
+from environments.reservations import lock_host
 from tests.environments.conftest import make_engine
 from tests.environments.importing.conftest import nested, offer, refused, run, told, whats
 
@@ -40,6 +41,20 @@ class TestEngines:
         assert [cores_of(name) for name in ("one", "two")] == [[0, 1], [2, 3]]
         refused([first, first], "[1]", "one stands there twice")
         refused([first, second], "file", "it is to be for one (one)", engine="one")
+
+    def test_what_another_has_written_while_it_waited_for_the_host(self, engine, monkeypatch):
+        """The last import decides, also where it asks for what was there before the other one."""
+        run(nested(offer(), imageRetentionDays=3, enableBenchmark=False))
+
+        def waited(key: int) -> Host:
+            Engine.objects.update(image_retention_days=5, state="active", version=9)
+            return lock_host(key)
+
+        monkeypatch.setattr("environments.importing.applying.lock_host", waited)
+        plan = run(nested(offer(), imageRetentionDays=3), activate=True)
+        assert whats(plan) == {"local": "changed", "local/a": "kept"}
+        engine.refresh_from_db()
+        assert (engine.image_retention_days, engine.version) == (3, 10)
 
 
 def cores_of(engine: str) -> list[int]:
