@@ -67,8 +67,8 @@ def keep_in_step(engine: Engine) -> list[str]:
     """Make, change or retire the engine's benchmark environment, as its switch says; all in one transaction.
 
     Before: any. After: switch on = one that spans the host as it is, open to BENCHMARK_USERS and BENCHMARK_ADDRESSES;
-    off = none, or a retired one. Returns why there is none although the switch is on: settings that are missing. Raises
-    ValidationError when a job of it runs and would lose what it holds.
+    off = none, or a retired one. Returns why there is none, or the one of before, although the switch is on: settings that
+    are missing or wrong. Raises ValidationError when a job of it runs and would lose what it holds.
     """
     with transaction.atomic():
         if engine.host_id is None:
@@ -83,9 +83,18 @@ def keep_in_step(engine: Engine) -> list[str]:
         try:
             terms = _read_terms()
         except ValidationError as error:
-            return [f"{fresh}: there is no benchmark environment yet. {text}" for text in error.messages]
+            return [f"{fresh}: {_standing(row)} {text}" for text in error.messages]
         _write(row or Environment(engine=fresh, slug=SLUG, benchmark=True), host, terms)
     return []
+
+
+def _standing(row: Environment | None) -> str:
+    """What wrong settings leave: nothing, or what was made with those before them."""
+    if row is None or row.state == EnvironmentState.RETIRED:
+        return "there is no benchmark environment yet."
+    return (
+        "the benchmark environment stays as it was, open to the same people, until enable_benchmark is off."
+    )
 
 
 def _retire(environment: Environment) -> None:

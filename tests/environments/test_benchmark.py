@@ -105,6 +105,19 @@ def test_it_is_never_open_to_everybody(engine, settings):
     assert not Environment.objects.exists()
 
 
+def test_settings_that_are_taken_away_leave_it_as_it_was_and_say_so(engine, settings):
+    row = measuring(engine)
+    settings.BENCHMARK_USERS = settings.BENCHMARK_ADDRESSES = []
+    (told,) = keep_in_step(engine)
+    assert "stays as it was, open to the same people, until enable_benchmark is off" in told
+    row.refresh_from_db()
+    assert (row.state, row.access_rules.count()) == ("active", 2)
+    assert switch(engine, on=False) == []
+    assert "there is no benchmark environment yet" in switch(engine)[0]
+    row.refresh_from_db()
+    assert row.state == "retired"
+
+
 def test_spaces_of_a_list_are_nobodys_name(engine, settings):
     settings.BENCHMARK_USERS, settings.BENCHMARK_ADDRESSES = ["", " ", "bob", " bob"], [" 0xABCD"]
     row = measuring(engine)
