@@ -68,7 +68,8 @@ def keep_in_step(engine: Engine) -> list[str]:
 
     Before: any. After: switch on = one that spans the host as it is, open to BENCHMARK_USERS and BENCHMARK_ADDRESSES;
     off = none, or a retired one. Returns why there is none, or the one of before, although the switch is on: settings that
-    are missing or wrong. Raises ValidationError when a job of it runs and would lose what it holds.
+    are missing or wrong, a host not yet detected, a name that is taken. Raises ValidationError when a job of it runs and
+    would lose what it holds.
     """
     with transaction.atomic():
         if engine.host_id is None:
@@ -81,6 +82,7 @@ def keep_in_step(engine: Engine) -> list[str]:
                 _retire(row)
             return []
         try:
+            _check_room(fresh, host)
             terms = _read_terms()
         except ValidationError as error:
             return [f"{fresh}: {_standing(row)} {text}" for text in error.messages]
@@ -102,6 +104,17 @@ def _retire(environment: Environment) -> None:
         editing.retire(environment)
     except ValidationError as error:
         raise ValidationError({"enable_benchmark": error.messages}) from error
+
+
+def _check_room(engine: Engine, host: Host) -> None:
+    """Whether there is something to measure, and the name to do it by. Raises ValidationError with the way out."""
+    if min(host.cpu_count, host.usable_memory_mib, host.usable_disk_mib) < 1:
+        text = (
+            f"{host} has no core, memory or disk without its reserve: detect the host, or lower the reserve."
+        )
+        raise ValidationError(text)
+    if Environment.objects.filter(engine=engine, slug=SLUG, benchmark=False).exists():
+        raise ValidationError(f"{engine}/{SLUG} is an offer: give that environment another slug.")
 
 
 def _read_terms() -> _Terms:

@@ -143,6 +143,25 @@ def test_it_follows_host_and_settings(engine, host, settings):
     assert list(row.price_lists.values_list("currency", flat=True)) == ["credit"]
 
 
+@pytest.mark.parametrize(
+    "size",
+    [["cpu_count"], ["memory_mib", "reserve_memory_mib"], ["disk_mib", "reserve_disk_mib"]],
+)
+def test_of_a_host_that_was_not_detected_there_is_nothing_to_measure(engine, size):
+    Host.objects.update(**dict.fromkeys(size, 0))
+    (told,) = switch(engine)
+    assert told.endswith(
+        "rack-a has no core, memory or disk without its reserve: detect the host, or lower the reserve."
+    )
+    assert not Environment.objects.exists()
+
+
+def test_the_name_of_an_offer_is_not_taken_over(engine):
+    offer = create_environment(engine, "benchmark", cpu="0", ram_mib=64, disk_mib=64, prices={"cpu": 1})
+    assert "local/benchmark is an offer: give that environment another slug." in switch(engine)[0]
+    assert list(Environment.objects.values_list("pk", "benchmark")) == [(offer.pk, False)]
+
+
 def test_a_size_that_its_job_holds_is_not_taken_away(engine, host):
     row = measuring(engine)
     holder, _ = take(row, ram=10_000)
