@@ -21,7 +21,7 @@ from jobs.choice import choose
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
 from jobs.spec import SPEC_VERSION, Spec
-from jobs.terms import MAX_ATTEMPTS, TERMS_VERSION, agree
+from jobs.terms import MAX_ATTEMPTS, TERMS_VERSION, agree, no_such_environment
 from jobs.transitions import record_event
 
 
@@ -127,7 +127,5 @@ def _find_environment(name: str, tier: str) -> tuple[Environment, bool]:
     rows = rows.filter(engine__name=engine, slug=slug) if slash else rows.filter(public_id=engine)
     environment = rows.first()
     if environment is None or environment.state == EnvironmentState.RETIRED:
-        raise ValidationError(
-            {"environment": ValidationError("There is no such environment.", code="unknown")}
-        )
+        raise no_such_environment()
     return environment, environment.restricted

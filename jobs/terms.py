@@ -9,7 +9,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import NotAdmitted
-from environments.access import closed, may_use
+from environments.access import closed, may_use, visible_to
 from environments.models import EngineKind, EngineState, Environment, EnvironmentState, FreeTier, Tier
 from environments.reservations import fill
 from jobs.admission_reads import read_offer
@@ -31,15 +31,23 @@ def agree(
     """The fields of a job of `user` in this environment that say what was agreed; nothing is written.
 
     `restricted`: its tier has access rules; `currency`: whose prices count, empty for the first. The environment comes
-    with its engine, host and free tier. Raises NotAdmitted and ValidationError.
+    with its engine, host and free tier. Raises NotAdmitted and ValidationError, for one of which no tier is open to the
+    user the same as for one that there is not.
     """
-    _check_open(environment)
     if restricted and not may_use(environment, spec.tier, user):
+        if not visible_to(user).filter(pk=environment.pk).exists():
+            raise no_such_environment()
         raise NotAdmitted(closed(environment, spec.tier), field="environment", code="no_access")
+    _check_open(environment)
     if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
         text = "Remote workers run no functions yet; name another environment, or send a command."
         raise NotAdmitted(text, field="function", code="fleet_no_functions")
     return _terms(environment, spec, now, currency)
+
+
+def no_such_environment() -> ValidationError:
+    """Also for one that is closed to who asks: a guessed name must not tell what there is."""
+    return ValidationError({"environment": ValidationError("There is no such environment.", code="unknown")})
 
 
 def _check_open(environment: Environment) -> None:

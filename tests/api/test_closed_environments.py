@@ -6,7 +6,8 @@ import pytest
 from django.contrib.auth.models import Group
 
 from environments.models import AccessRule, Environment, FreeTier, PriceList
-from tests.factories import Site, client_of, make_user
+from jobs.models import Job
+from tests.factories import Site, client_of, make_account, make_user
 
 LIST = "/api/v1/environments"
 ADDRESS = "0x967da4048cd07ab37855c090aaf366e4ce1b9f48"
@@ -61,6 +62,22 @@ def test_one_open_tier_is_enough_if_it_is_there(site: Site, users):
     assert sees(bob, site.environment)
     PriceList.objects.all().delete()
     assert not sees(bob, site.environment)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs/quote"])
+def test_a_guessed_name_does_not_tell_what_there_is(site: Site, users, path: str):
+    """Neither that it is there, nor whether it drains."""
+    _, bob = users
+    make_account("bob's", bob)
+    close(site.environment, "user", "ada")
+    Environment.objects.update(state="draining")
+    answers = [
+        client_of(bob).post(path, {"environment": name, "command": ["true"], "tier": "free"}, format="json")
+        for name in (str(site.environment), str(site.environment.public_id), "local/nothing")
+    ]
+    assert "There is no such environment." in answers[0].content.decode()
+    assert len({(answer.status_code, answer.content) for answer in answers}) == 1
+    assert not Job.objects.exists()
 
 
 def offer_to(user: Any, environment: Environment) -> dict[str, Any]:
