@@ -156,6 +156,7 @@ class Proxy:
         self.site = urlsplit(url)
         self.stored = threading.Event()  # the site has answered the first result
         self.results = 0
+        self._over = threading.Event()
         self._lock = threading.Lock()
         proxy = self
 
@@ -178,6 +179,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -196,6 +198,7 @@ class Proxy:
             if first:
                 asked.close_connection = True
                 self.stored.set()
+                self._over.wait()  # a connection that ends would be an answer: the agent would ask again at once
                 return
         asked.send_response(answer.status)
         asked.send_header("Content-Length", str(len(content)))
