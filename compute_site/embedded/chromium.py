@@ -73,12 +73,12 @@ def _wrap(root: Path) -> None:
         "#!/bin/sh\n"
         'here=$(dirname "$(readlink -f "$0")")\n'
         'export LD_LIBRARY_PATH=$(echo "$here"/usr/lib/*-linux-gnu "$here"/lib/*-linux-gnu | tr " " ":")\n'
-        'export FONTCONFIG_FILE="$here/fonts.conf"\n'
+        'export FONTCONFIG_FILE="$here/fonts.conf" XDG_CACHE_HOME="$here/cache"\n'
         'exec "$here/usr/lib/chromium/chromium" "$@"\n'
     )
     script.chmod(0o755)
     (root / "fonts.conf").write_text(
         "<?xml version='1.0'?>\n<!DOCTYPE fontconfig SYSTEM 'fonts.dtd'>\n"
         "<fontconfig><dir prefix='relative'>usr/share/fonts</dir>"
-        "<cachedir prefix='relative'>cache</cachedir></fontconfig>\n"
+        "<cachedir prefix='xdg'>fontconfig</cachedir></fontconfig>\n"
     )
