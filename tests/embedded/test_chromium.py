@@ -54,7 +54,9 @@ def test_else_unpacked_once_with_its_libraries_and_fonts_beside_it(monkeypatch):
         (target / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
         folder = target / "usr/lib/chromium"
         folder.mkdir()
-        program(folder, "chromium", 'echo "Chromium of $LD_LIBRARY_PATH with $FONTCONFIG_FILE"')
+        program(
+            folder, "chromium", 'echo "Chromium of $LD_LIBRARY_PATH with $FONTCONFIG_FILE, $XDG_CACHE_HOME"'
+        )
 
     monkeypatch.setattr(packages, "unpack", unpack)
     path = chromium.browser()
@@ -63,4 +65,4 @@ def test_else_unpacked_once_with_its_libraries_and_fonts_beside_it(monkeypatch):
     done = subprocess.run([path], capture_output=True, text=True, check=True).stdout
     root = chromium.UNPACKED
     assert f"{root}/usr/lib/x86_64-linux-gnu" in done
-    assert f"{root}/fonts.conf" in done
+    assert f"{root}/fonts.conf, {root}/cache" in done  # nothing is left in the folder that it is started from
