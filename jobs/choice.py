@@ -11,13 +11,13 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import NothingMatches, Rejected
 from environments.access import offered_to
-from environments.models import Environment, Tier
+from environments.models import Environment
 from environments.use import free_amounts, job_places
 from jobs.billing.charges import money_text, price_per_minute
 from jobs.billing.holds import check_covered, free_balance
 from jobs.billing.models import Account
 from jobs.caps import account_reason
-from jobs.line import LONGEST, Waiting, read_lines
+from jobs.line import LONGEST, read_lines
 from jobs.models import Job
 from jobs.overdue import healthy_devices, is_kept_from
 from jobs.pending import place_reasons, shortage
@@ -109,7 +109,7 @@ def _candidates(
     healthy = healthy_devices(keys)
     capped = account_reason(account.pk)
     for environment, agreed in taking:
-        ahead = sum(_is_ahead(one, tier) for one in lines[environment.pk])
+        ahead = sum(one.is_before(tier) for one in lines[environment.pk])
         dead = next(place_reasons(environment, now), "")
         obstacles = [dead, "the account runs as many jobs as it may" if capped else ""]
         running, allowed = places[environment.pk, tier]
@@ -127,10 +127,6 @@ def _candidates(
             obstacle = "what it needs is kept for a job that waited longer"
         price = price_per_minute(agreed["terms"])
         yield Candidate(environment, agreed, price, ahead, not dead, obstacle)
-
-
-def _is_ahead(one: Waiting, tier: str) -> bool:
-    return tier == Tier.FREE or one.tier == Tier.PAID
 
 
 def _preference(one: Candidate) -> tuple[Any, ...]:

@@ -67,13 +67,13 @@ class Estimates:
     def of_job(self, job: Job) -> int | None:
         """For a queued job (saved or not), which comes with its environment and engine."""
         line = self._lines[job.environment_id]
-        ahead = [one for one in line if _is_ahead(one, job)]
+        ahead = [one for one in line if one.is_before(job.tier, job.pk)]
         return self._of(job.environment, ahead, Waiting(0, job.tier, job.terms["resources"], 0))
 
     def of_next(self, environment: Environment, tier: str) -> int | None:
         """For the next job of the tier that asks the least."""
         line = self._lines[environment.pk]
-        ahead = [one for one in line if tier == Tier.FREE or one.tier == Tier.PAID]
+        ahead = [one for one in line if one.is_before(tier)]
         least = least_amounts(self._uses[environment.pk].values(), tier)
         return self._of(environment, ahead, Waiting(0, tier, least, 0)) if least else None
 
@@ -123,12 +123,6 @@ class Estimates:
         if holder.environment_id == environment.pk and not holder.exited:
             back["jobs", holder.tier] += 1
         return back
-
-
-def _is_ahead(one: Waiting, job: Job) -> bool:
-    if one.tier != job.tier:
-        return one.tier == Tier.PAID
-    return job.pk is None or one.job_id < job.pk
 
 
 def _room(uses: Mapping[str, ResourceUse]) -> Iterator[tuple[Key, int]]:

@@ -14,15 +14,19 @@ from jobs.caps import full_accounts
 from jobs.models import Job, JobStatus
 
 LONGEST = 200  # of a longer line nothing is foretold
-LINES_SQL = """
+RUNS_SQL = "status IN ('preparing', 'running', 'collecting')"  # counts against its account's cap
+# A queued job `q` that is in a line at all, by the clock `{now}`; `may_go` is the same for a query of jobs.
+WAITS_SQL = """q.status = 'queued' AND q.cancel_requested_at IS NULL
+       AND (q.not_before IS NULL OR q.not_before <= {now}) AND (q.queue_expires_at IS NULL OR q.queue_expires_at > {now})"""
+WAITS_NOW_SQL = WAITS_SQL.format(now="clock_timestamp()")
+LINES_SQL = f"""
 WITH full_account AS MATERIALIZED (
-    SELECT account_id FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
+    SELECT account_id FROM jobs_job WHERE {RUNS_SQL}
      GROUP BY account_id HAVING count(*) >= %(cap)s)
 SELECT j.* FROM unnest(%(environments)s::bigint[]) e (id)
  CROSS JOIN LATERAL (
     SELECT q.environment_id, q.id, q.tier, (q.terms->'resources')::text, q.max_duration FROM jobs_job q
-     WHERE q.environment_id = e.id AND q.status = 'queued' AND q.cancel_requested_at IS NULL
-       AND (q.not_before IS NULL OR q.not_before <= %(now)s) AND (q.queue_expires_at IS NULL OR q.queue_expires_at > %(now)s)
+     WHERE q.environment_id = e.id AND {WAITS_SQL.format(now="%(now)s")}
        AND q.account_id NOT IN (SELECT account_id FROM full_account)
      ORDER BY (q.tier = 'free'), q.id LIMIT %(limit)s) j
 """
@@ -36,6 +40,12 @@ class Waiting:
     tier: str
     amounts: dict[str, int]
     seconds: int
+
+    def is_before(self, tier: str, job_id: int | None = None) -> bool:
+        """Whether it goes before the job with this key of this tier; without a key, one that comes now."""
+        if self.tier != tier:
+            return self.tier == Tier.PAID
+        return job_id is None or self.job_id < job_id
 
 
 def read_lines(environment_ids: Collection[int], now: datetime) -> dict[int, list[Waiting]]:

@@ -6,6 +6,7 @@ from compute_site.core.db import first_row
 from environments.alone import MEASURED_LATELY
 from environments.models import Environment
 from environments.slots import REACH_SQL
+from jobs.line import RUNS_SQL, WAITS_NOW_SQL
 
 # About an engine g: whether nothing but a benchmark may start on its host. A job of a benchmark environment is due once
 # others have passed it for `rest` seconds, and no benchmark has run on the host for as long. It keeps the host only
@@ -18,12 +19,10 @@ DUE = f"""EXISTS (
       JOIN jobs_job q ON q.environment_id = b.id
      WHERE o.host_id = g.host_id AND b.benchmark AND b.state <> 'retired' AND o.state = 'active'
        AND o.worker_seen_at > clock_timestamp() - make_interval(secs => %(alive)s)
-       AND q.status = 'queued' AND q.cancel_requested_at IS NULL
-       AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
-       AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
+       AND {WAITS_NOW_SQL}
        AND q.passed_over_since <= clock_timestamp() - make_interval(secs => %(rest)s)
        AND (SELECT count(*) FROM jobs_job r WHERE r.account_id = q.account_id
-               AND r.status IN ('preparing', 'running', 'collecting')) < %(cap)s
+               AND r.{RUNS_SQL}) < %(cap)s
        AND NOT EXISTS (
            SELECT FROM jsonb_each_text(q.terms->'resources') a (slug, amount)
              LEFT JOIN environments_resource r ON r.environment_id = b.id AND r.slug = a.slug

@@ -15,18 +15,17 @@ from compute_site.core.db import all_rows, first_row
 from environments.models import Engine, EnvironmentState, Slots
 from environments.models.slots import multirange
 from environments.slots import REACH_SQL
+from jobs.line import RUNS_SQL, WAITS_NOW_SQL
 from jobs.models import Job
 
 CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
 
-RUNNING = """
+RUNNING = f"""
     running AS MATERIALIZED (
-        SELECT account_id, count(*) AS jobs FROM jobs_job WHERE status IN ('preparing', 'running', 'collecting')
+        SELECT account_id, count(*) AS jobs FROM jobs_job WHERE {RUNS_SQL}
          GROUP BY account_id),
     full_account AS MATERIALIZED (SELECT account_id FROM running WHERE jobs >= %(cap)s)"""
-MAY_GO = """q.status = 'queued' AND q.cancel_requested_at IS NULL
-           AND (q.not_before IS NULL OR q.not_before <= clock_timestamp())
-           AND (q.queue_expires_at IS NULL OR q.queue_expires_at > clock_timestamp())
+MAY_GO = f"""{WAITS_NOW_SQL}
            AND q.account_id NOT IN (SELECT account_id FROM full_account)"""
 # So near that what engines of other hosts take while this one does could pass the cap: at most 64 each, generously.
 NEAR_CAP = """COALESCE(running.jobs, 0) >= %(cap)s - 64 * (
