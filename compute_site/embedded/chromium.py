@@ -46,12 +46,7 @@ def unpacked_browser() -> str:
     """Unpack Chromium with what it needs beside this machine if need be; returns the path that starts it."""
     if not (UNPACKED / "browser").exists():
         step(f"browser: unpacking Chromium under {UNPACKED} (nothing is installed)")
-        fresh = UNPACKED.with_name(f"{UNPACKED.name}-{os.getpid()}")
-        shutil.rmtree(fresh, ignore_errors=True)
-        packages.unpack(PACKAGES, fresh, closure="missing", exclude=NOT_NEEDED)
-        _wrap(fresh)
-        shutil.rmtree(UNPACKED, ignore_errors=True)
-        fresh.rename(UNPACKED)
+        packages.unpack_whole(PACKAGES, UNPACKED, closure="missing", exclude=NOT_NEEDED, finish=_wrap)
     return str(UNPACKED / "browser")
 
 

@@ -188,11 +188,7 @@ def provide_programs() -> None:
     if all(_found(name) for name in ("dockerd", "containerd", "runc")):
         return
     step(f"Docker engine: unpacking Debian's packages under {UNPACKED} (nothing is installed)")
-    fresh = UNPACKED.with_name(f"{UNPACKED.name}-{os.getpid()}")
-    shutil.rmtree(fresh, ignore_errors=True)
-    packages.unpack(PACKAGES, fresh, closure="missing")
-    shutil.rmtree(UNPACKED, ignore_errors=True)
-    fresh.rename(UNPACKED)
+    packages.unpack_whole(PACKAGES, UNPACKED, closure="missing")
 
 
 def program(name: str) -> str:

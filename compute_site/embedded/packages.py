@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,6 +84,24 @@ def unpack(
     for file in download(chosen):
         _extract(file, target)
     return chosen
+
+
+def unpack_whole(
+    names: Sequence[str],
+    target: Path,
+    *,
+    closure: Closure,
+    exclude: Iterable[str] = (),
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """`unpack` beside `target`, `finish` what came of it, then put it in place of what is there: never half of it."""
+    fresh = target.with_name(f"{target.name}-{os.getpid()}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    unpack(names, fresh, closure=closure, exclude=exclude)
+    if finish is not None:
+        finish(fresh)
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
 
 
 _closure = closure  # `unpack` has an argument of that name.

@@ -42,12 +42,7 @@ def unpacked_compiler() -> str:
     """Unpack gcc, its C library and binutils if need be; returns the command line that uses only them."""
     if not (UNPACKED / "usr/bin/gcc").exists():
         step(f"toolchain: unpacking gcc under {UNPACKED} (nothing is installed)")
-        fresh = UNPACKED.with_name(f"{UNPACKED.name}-{os.getpid()}")
-        shutil.rmtree(fresh, ignore_errors=True)
-        packages.unpack(PACKAGES, fresh, closure="full", exclude=_MACHINE_HAS)
-        _wrap(fresh)
-        shutil.rmtree(UNPACKED, ignore_errors=True)
-        fresh.rename(UNPACKED)
+        packages.unpack_whole(PACKAGES, UNPACKED, closure="full", exclude=_MACHINE_HAS, finish=_wrap)
     return str(UNPACKED / "cc")
 
 
