@@ -55,14 +55,7 @@ def quote(user: AbstractBaseUser, spec: Spec) -> Quote:
             return Quote(refusal or error)
         job = Job(account=account, environment=environment, tier=spec.tier, **agreed)
         refusal = refusal or _uncovered(account.pk, job.terms, job.max_duration)
-    return Quote(
-        refusal,
-        job,
-        price_per_minute(job.terms),
-        charge(job.terms, job.max_duration),
-        pending_reason(job, now),
-        estimated_wait(job, now),
-    )
+    return _told(job, refusal, now)
 
 
 def fit(environment: Environment, spec: Spec) -> Quote:
@@ -76,8 +69,13 @@ def fit(environment: Environment, spec: Spec) -> Quote:
     except (ValidationError, Rejected) as error:
         return Quote(error)
     job = Job(environment=environment, tier=spec.tier, **agreed)
+    return _told(job, None, now)
+
+
+def _told(job: Job, refusal: ValidationError | Rejected | None, now: datetime) -> Quote:
+    """What a job that is not saved would cost and wait for."""
     return Quote(
-        None,
+        refusal,
         job,
         price_per_minute(job.terms),
         charge(job.terms, job.max_duration),

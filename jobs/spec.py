@@ -104,9 +104,7 @@ def read_spec(data: object) -> Spec:
     if not isinstance(data, Mapping):
         faults.add("", "A job is an object.")
         raise faults.error()
-    for name in data:
-        if name not in READERS:
-            faults.add(fields.step(str(name)), "Unknown field.", code="unknown_field")
+    faults.unknown(data, READERS)
     named = [name for name in ("environment", "selector") if data.get(name) is not None]
     if not named:
         faults.add("environment", "Name an environment, or give a selector.", code="required")

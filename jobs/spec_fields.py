@@ -1,7 +1,7 @@
 """How each field of a job request is read. A reader returns the value, or records a fault and returns what it can."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,13 @@ class Faults(dict[str, list[ValidationError]]):
     def add(self, path: str, message: str, *, code: str = "invalid") -> None:
         if len(self) < 100:
             self.setdefault(path[:512], []).append(ValidationError(message, code=code))
+
+    def unknown(self, names: Iterable[object], known: Collection[str], path: str = "") -> None:
+        """A fault for every name that is not `known`."""
+        for name in names:
+            if name not in known:
+                where = step(str(name))
+                self.add(f"{path}/{where}" if path else where, "Unknown field.", code="unknown_field")
 
     def error(self) -> ValidationError:
         return ValidationError(dict(self))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.result_json import InvalidResult, parse_result
-from jobs.spec_fields import Faults, step, text_fault
+from jobs.spec_fields import Faults, text_fault
 
 RESULT = "result.json"
 MODEL = "model"
@@ -33,9 +33,7 @@ def read_function(value: object, path: str, faults: Faults) -> Any:
     if not isinstance(value, Mapping):
         faults.add(path, "Not an object.")
         return None
-    for name in value:
-        if name not in KEYS:
-            faults.add(f"{path}/{step(str(name))}", "Unknown field.", code="unknown_field")
+    faults.unknown(value, KEYS, path)
     for name in ("bundle", "entry"):
         if name not in value:
             faults.add(f"{path}/{name}", "This field is required.", code="required")

@@ -17,9 +17,7 @@ def read_selector(value: object, path: str, faults: fields.Faults) -> Any:
     if not isinstance(value, Mapping):
         faults.add(path, "Not an object.")
         return None
-    for name in value:
-        if name not in NAMES:
-            faults.add(f"{path}/{fields.step(str(name))}", "Unknown field.", code="unknown_field")
+    faults.unknown(value, NAMES, path)
     fields.labels(value.get("labels", {}), f"{path}/labels", faults)
     architecture, price = value.get("architecture"), value.get("max_price_per_minute")
     if architecture is not None and not _matches(ARCHITECTURE, architecture):
