@@ -151,7 +151,7 @@ def _write(environment: Environment, host: Host, terms: _Terms) -> None:
     """All rows, only those that differ; then every rule. Needs the host's lock."""
     if environment.pk is not None:
         find(environment)
-    if environment.state == EnvironmentState.RETIRED:
+    if environment.state != EnvironmentState.ACTIVE:
         editing.revive(environment)
     expiry = Environment._meta.get_field("storage_expiry").get_default()
     fields = {

@@ -143,8 +143,9 @@ def _follow(environment: Environment, count: int) -> None:
 def drain(environment: Environment, author: Author = SITE) -> None:
     """active → draining: no new jobs; what it has is finished. Raises TransitionRefused from any other state.
 
-    No rule is checked: one that is broken must not keep it active.
+    No rule is checked: one that is broken must not keep it active. Raises ValidationError for a benchmark environment.
     """
+    _refuse_benchmark(environment)
     with transaction.atomic():
         lock_for_edit(environment)
         find(environment)
@@ -153,7 +154,9 @@ def drain(environment: Environment, author: Author = SITE) -> None:
 
 
 def resume(environment: Environment, author: Author = SITE) -> None:
-    """draining → active, if it keeps every rule. Raises TransitionRefused from any other state."""
+    """draining → active, if it keeps every rule. Raises TransitionRefused from any other state, ValidationError for a
+    benchmark environment."""
+    _refuse_benchmark(environment)
     with edited(environment, author):
         _move(environment, EnvironmentState.ACTIVE)
 
@@ -163,11 +166,8 @@ def retire(environment: Environment, author: Author = SITE) -> None:
 
     Raises ValidationError with the number of jobs while any holds something, TransitionRefused if it is retired.
     """
-    if environment.benchmark and environment.engine.enable_benchmark:
-        text = (
-            f"{environment} is kept by a switch: switch enable_benchmark off on engine {environment.engine}."
-        )
-        raise ValidationError({"state": text})
+    if environment.engine.enable_benchmark:
+        _refuse_benchmark(environment)
     with edited(environment, author):
         live = Reservation.objects.filter(environment=environment, released_at=None).count()
         if live:
@@ -177,13 +177,23 @@ def retire(environment: Environment, author: Author = SITE) -> None:
 
 
 def revive(environment: Environment) -> None:
-    """retired → active, for a benchmark environment whose engine's switch is on again: nobody else had anything of it.
+    """retired or draining → active, for a benchmark environment whose engine's switch is on: nobody else had anything of
+    it, and it is not drained by hand.
 
     Raises TransitionRefused for any other environment or state.
     """
-    if not environment.benchmark or environment.state != EnvironmentState.RETIRED:
+    if not environment.benchmark or environment.state == EnvironmentState.ACTIVE:
         raise TransitionRefused(f"{environment} is {environment.state} and no benchmark that was retired")
-    _move(environment, EnvironmentState.ACTIVE, [EnvironmentState.RETIRED])
+    _move(environment, EnvironmentState.ACTIVE, [EnvironmentState.RETIRED, EnvironmentState.DRAINING])
+
+
+def _refuse_benchmark(environment: Environment) -> None:
+    """Its state follows a switch of the engine. Raises ValidationError that names it."""
+    if not environment.benchmark:
+        return
+    engine = environment.engine
+    text = f"{environment} measures its host: switch enable_benchmark of engine {engine}"
+    raise ValidationError({"state": f"{text} {'off' if engine.enable_benchmark else 'on'} instead."})
 
 
 def _move(

@@ -7,7 +7,21 @@ from django.core.exceptions import ValidationError
 from environments.exporting import export_engine
 from environments.history import Author, configuration
 from environments.importing import Choice, Plan, import_configuration
-from environments.models import Edit, EngineKind, EnvironmentState
+from environments.models import Edit, EngineKind, Environment, EnvironmentState
+
+
+def no_way_back(environment: Environment) -> str:
+    """Why no earlier state of this environment can be brought back; empty for one whose can."""
+    if environment.state == EnvironmentState.RETIRED:
+        return f"{environment} is retired for good: make a new environment with what it had."
+    if environment.benchmark:
+        return f"{environment} follows its host and the BENCHMARK settings: change those instead."
+    if environment.engine.kind != EngineKind.DOCKER:
+        return (
+            f"{environment} is served by the fleet. A revert is an import, and what is imported stands on a host of ours:"
+            " enter the earlier values on its page instead."
+        )
+    return ""
 
 
 def revert(edit: Edit, author: Author, *, expected: str = "", dry_run: bool = False) -> Plan:
@@ -18,10 +32,8 @@ def revert(edit: Edit, author: Author, *, expected: str = "", dry_run: bool = Fa
     """
     environment = edit.environment
     engine = environment.engine
-    if environment.state == EnvironmentState.RETIRED:
-        raise ValidationError(f"{environment} is retired for good: make a new environment with what it had.")
-    if engine.kind != EngineKind.DOCKER:
-        raise ValidationError(f"{environment} is served by the fleet: edit it on its page instead.")
+    if why_not := no_way_back(environment):
+        raise ValidationError(why_not)
     # An import leaves labels alone of which it says nothing; here that means none.
     then: dict[str, Any] = {"labels": {}, **configuration(edit), "id": environment.slug}
     whole = [{**export_engine(engine), "environments": [then]}]

@@ -1,6 +1,6 @@
 """Admin bases: forms that validate everything, refuse stale edits, and show late refusals beside their fields."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
@@ -221,9 +221,8 @@ def perform(
     page = reverse(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_changelist")
     if obj is not None:
         page = reverse(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_change", args=[obj.pk])
-        for text in _refusals(action, obj) or []:
-            messages.error(request, text)
-            break
+        if told := refusals(action, obj):
+            messages.error(request, told[0])
         else:
             admin.log_change(request, obj, done)
             messages.success(request, f"{obj}: {done}")
@@ -241,7 +240,8 @@ def _go(request: HttpRequest, page: str) -> HttpResponse:
     return redirect(page)
 
 
-def _refusals(action: Callable[[Any], object], obj: models.Model) -> Iterable[str]:
+def refusals(action: Callable[[Any], object], obj: models.Model) -> list[str]:
+    """Run the action; what refused it (ValidationError, SiteError), in words, or nothing when it is done."""
     try:
         action(obj)
     except ValidationError as error:

@@ -12,9 +12,10 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from compute_site.core.admin import EditedAdmin, perform
+from compute_site.core.admin import EditedAdmin
 from compute_site.core.showing import DASH
 from environments import editing
+from environments.admin.confirming import Step, confirm_page
 from environments.admin.constraints import ConstraintInline, save_constraints
 from environments.admin.environment_form import EnvironmentForm, in_tabs
 from environments.admin.history import author, history, revert_page, to_tab
@@ -36,6 +37,10 @@ STATES = {
     EnvironmentState.RETIRED: "default",
 }
 NO_HOST = "Its jobs run on the fleet: it has no cores and devices of ours."
+DRAIN = Step("Drain", editing.drain, "draining")
+DRAINED = ["It takes no new jobs. Those it has, running or queued, are finished."]
+RESUME = Step("Resume", editing.resume, "active again")
+RESUMED = ["It takes new jobs again."]
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
 
 
@@ -123,7 +128,7 @@ class EnvironmentAdmin(EditedAdmin):
                 "cores": owners_picture(host, mine) if host else NO_HOST,
                 "devices": devices_table(host, mine) if host else NO_HOST,
                 "jobs": jobs_now(obj),
-                "history": history(obj, self._may_revert(request, obj)),
+                "history": history(obj, self.has_change_permission(request, obj)),
             }
         context.update(in_tabs(context, shown))
         return super().render_change_form(request, context, *arguments, **options)
@@ -135,11 +140,6 @@ class EnvironmentAdmin(EditedAdmin):
             path("<int:pk>/history/<int:edit>/", view, name="environments_environment_revert"),
             *super().get_urls(),
         ]
-
-    def _may_revert(self, request: HttpRequest, environment: Environment) -> bool:
-        return environment.state != EnvironmentState.RETIRED and self.has_change_permission(
-            request, environment
-        )
 
     def revert(self, request: HttpRequest, pk: int, edit: int) -> HttpResponse:
         """The difference first."""
@@ -253,47 +253,17 @@ class EnvironmentAdmin(EditedAdmin):
         """Asks admission and the queue, which stand above this layer."""
         return redirect(reverse("admin:jobs_job_would_fit", args=[object_id]))
 
-    @action(
-        description="Drain",
-        permissions=["change"],
-        dialog={
-            "title": "Drain this environment?",
-            "description": "It takes no new jobs; those it has are finished.",
-            "form_class": None,
-            "form_submit_text": "Drain",
-        },
-    )
-    def drain(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+    @action(description="Drain", permissions=["change"])
+    def drain(self, request: HttpRequest, object_id: Any) -> HttpResponse:
         """active → draining."""
-        by = author(request, Door.BUTTON)
-        return perform(self, request, object_id, lambda row: editing.drain(row, by), "draining")
+        return confirm_page(self, request, self.get_object(request, str(object_id)), DRAIN, DRAINED)
 
-    @action(
-        description="Resume",
-        permissions=["change"],
-        dialog={
-            "title": "Resume this environment?",
-            "description": "It takes new jobs again.",
-            "form_class": None,
-            "form_submit_text": "Resume",
-        },
-    )
-    def resume(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
+    @action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, object_id: Any) -> HttpResponse:
         """draining → active."""
-        by = author(request, Door.BUTTON)
-        return perform(self, request, object_id, lambda row: editing.resume(row, by), "active again")
+        return confirm_page(self, request, self.get_object(request, str(object_id)), RESUME, RESUMED)
 
-    @action(
-        description="Retire",
-        permissions=["change"],
-        dialog={
-            "title": "Retire this environment for good?",
-            "description": "Refused while jobs hold resources. Its cores become free for others; this cannot be undone.",
-            "form_class": None,
-            "form_submit_text": "Retire",
-        },
-    )
-    def retire(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
-        """→ retired."""
-        by = author(request, Door.BUTTON)
-        return perform(self, request, object_id, lambda row: editing.retire(row, by), "retired")
+    @action(description="Retire", permissions=["change"])
+    def retire(self, request: HttpRequest, object_id: Any) -> HttpResponse:
+        """The page knows the line of queued jobs, which stands above this layer."""
+        return redirect(reverse("admin:jobs_job_retire", args=[object_id]))

@@ -19,7 +19,7 @@ from compute_site.core.showing import ago, table
 from environments.history import Author, values
 from environments.importing import Value, difference, refusal_lines
 from environments.models import Door, Edit, Environment
-from environments.reverting import revert
+from environments.reverting import no_way_back, revert
 
 SHOWN = 50  # edits; the rest is one number
 MOST_VALUES = 12  # of one edit, before they are folded
@@ -39,16 +39,19 @@ def to_tab(environment: Environment) -> str:
 
 
 def history(environment: Environment, may_revert: bool) -> SafeString | str:
-    """Each edit, newest first: when, who, why, what it changed, and the way back to it."""
+    """Each edit, newest first: when, who, why, what it changed, and the way back to it, or why there is none."""
     edits = list(environment.edits.all()[: SHOWN + 1])
     if not edits:
         return "Nothing is kept yet: the history begins with the next change."
     pairs = zip(edits, [*edits[1:], None], strict=True)
-    rows = [_row(edit, older, may_revert and number > 0) for number, (edit, older) in enumerate(pairs)]
+    why_not = no_way_back(environment)
+    links = may_revert and not why_not
+    rows = [_row(edit, older, links and number > 0) for number, (edit, older) in enumerate(pairs)]
     head = ("when", "who", "what was changed", "")
     rest = environment.edits.count() - SHOWN
     more = format_html('<p class="cs-note">{} older ones are kept.</p>', rest) if rest > 0 else ""
-    return format_html("{}{}", table(head, rows[:SHOWN]), more)
+    note = format_html('<p class="cs-note">{}</p>', why_not) if why_not else ""
+    return format_html("{}{}{}", note, table(head, rows[:SHOWN]), more)
 
 
 def _row(edit: Edit, older: Edit | None, may_revert: bool) -> tuple[Any, ...]:
@@ -85,8 +88,8 @@ def _told(value: str | None) -> SafeString:
     return format_html("<b>{}</b>", "nothing" if value is None else value or "empty")
 
 
-class RevertForm(forms.Form):
-    """Why."""
+class CommentForm(forms.Form):
+    """Why: asked before each change that has no form of its own."""
 
     comment = forms.CharField(
         required=False,
@@ -102,7 +105,7 @@ def revert_page(admin: ModelAdmin, request: HttpRequest, pk: int, edit_pk: int) 
     edit = get_object_or_404(Edit.objects.select_related("environment__engine"), pk=edit_pk, environment=pk)
     if not admin.has_change_permission(request, edit.environment):
         raise Http404
-    form = RevertForm(request.POST if request.method == "POST" else None)
+    form = CommentForm(request.POST if request.method == "POST" else None)
     agreed = form.is_valid()  # never without a POST; a comment that cannot be kept is asked for again
     comment = form.cleaned_data["comment"] if agreed else ""
     told = author(request, Door.REVERT, comment or f"Back to {edit.made_at:%Y-%m-%d %H:%M:%S} UTC.")

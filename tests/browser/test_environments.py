@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from playwright.sync_api import Locator, Page, expect
 
 from environments.exporting import export_engine
@@ -114,12 +115,27 @@ def run_job() -> Any:
 
 def test_drain(page: Page, site: Site):
     page.goto(one(site.environment))
-    page.get_by_role("link", name="Drain").click()
-    page.locator("dialog, [role=dialog], form").get_by_role("button", name="Drain").click()
+    page.get_by_role("link", name="Drain").press("Enter")
+    message(page, "It takes no new jobs.")
+    page.locator("#id_comment").fill("disks are changed")
+    page.locator("#id_comment").press("Enter")  # by keyboard alone
     message(page, "local/main: draining")
     open_tab(page, "History")
     message(page, "by a button")
+    message(page, "“disks are changed”")
     assert Environment.objects.get(pk=site.environment.pk).state == "draining"
+
+
+def test_retire(page: Page, site: Site):
+    run_job()
+    submit(get_user_model().objects.get(username="ada"))
+    page.goto(one(site.environment))
+    page.get_by_role("link", name="Retire").click()
+    message(page, "Jobs that wait in its queue: 1. They end as expired, and cost nothing.")
+    message(page, "1 jobs still hold resources of local/main")
+    expect(page.get_by_role("button", name="Retire")).to_have_count(0)
+    page.get_by_role("link", name="Back").click()
+    expect(page).to_have_url(re.compile(f"/environment/{site.environment.pk}/change/"))
 
 
 def test_import(page: Page, site: Site):

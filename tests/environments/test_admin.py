@@ -292,12 +292,15 @@ def snapshot(environment) -> tuple:
 
 class TestButtons:
     def press(self, browser, model, obj, name, **headers):
-        return browser.post(
-            f"/admin/environments/{model}/{obj.pk}/{name}/", {"_form_submitted": "on"}, **headers
-        )
+        path = f"/admin/environments/{model}/{obj.pk}/{name}/"
+        path = f"/admin/jobs/job/retire/{obj.pk}/" if name == "retire" else path
+        return browser.post(path, {"_form_submitted": "on"}, **headers)
 
     def test_nothing_happens_on_get(self, browser, environment):
-        assert browser.get(f"/admin/environments/environment/{environment.pk}/retire/").status_code == 200
+        for name in ("drain", "resume"):
+            assert browser.get(f"/admin/environments/environment/{environment.pk}/{name}/").status_code == 200
+        retiring = browser.get(f"/admin/environments/environment/{environment.pk}/retire/", follow=True)
+        assert retiring.redirect_chain == [(f"/admin/jobs/job/retire/{environment.pk}/", 302)]
         assert browser.get(f"/admin/environments/host/{environment.host.pk}/declare_gone/").status_code == 200
         environment.refresh_from_db()
         assert environment.state == "active"
@@ -315,11 +318,7 @@ class TestButtons:
 
     def test_retire_with_jobs_is_refused_with_the_number(self, browser, environment):
         holder, _ = take(environment)
-        response = browser.post(
-            f"/admin/environments/environment/{environment.pk}/retire/",
-            {"_form_submitted": "on"},
-            follow=True,
-        )
+        response = self.press(browser, "environment", environment, "retire")
         assert "1 jobs still hold resources of local/main; drain the environment" in response.content.decode()
         environment.refresh_from_db()
         assert environment.state == "active"

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.auth.models import Permission
 
-from environments.editing import retire
+from environments.editing import drain, retire
 from environments.models import Edit, Engine, Environment
 from environments.setup import create_environment
 from tests.environments.conftest import place_cores, take
@@ -74,6 +74,20 @@ class TestTabs:
         assert made.edits.count() == 2
         refused = browser.get(revert_page(made.edits.all()[0])).context_data["refused"]
         assert "fleet/all is served by the fleet" in str(refused)
+
+
+def test_one_of_the_fleet_says_why_there_is_no_way_back(browser, db):
+    engine = Engine.objects.create(name="fleet", kind="fleet")
+    made = create_environment(engine, "all", cpu=4, ram_mib=1024, disk_mib=1024, prices={"cpu": 1})
+    drain(made)
+    html = browser.get(page(made)).content.decode()
+    assert made.edits.count() == 2
+    assert "enter the earlier values on its page instead" in html
+    assert "revert to this" not in html
+    first = made.edits.order_by("pk")[0]
+    asked = browser.post(revert_page(first), {"expected": "x"})
+    assert "enter the earlier values on its page instead" in asked.content.decode()
+    assert made.edits.count() == 2
 
 
 class TestHistory:

@@ -184,6 +184,16 @@ def test_switched_off_it_is_retired_and_switched_on_it_is_the_same_again(engine)
     give_back(holder)
     assert switch(engine, on=False) == []
     assert Environment.objects.get(pk=row.pk).state == "retired"
+    row.engine.refresh_from_db()
+    with pytest.raises(ValidationError, match="switch enable_benchmark of engine local on instead"):
+        editing.resume(row)
+    assert measuring(engine) == row
+    assert Environment.objects.get(pk=row.pk).state == "active"
+
+
+def test_one_that_was_drained_is_in_step_again(engine):
+    row = measuring(engine)
+    Environment.objects.filter(pk=row.pk).update(state="draining")
     assert measuring(engine) == row
     assert Environment.objects.get(pk=row.pk).state == "active"
 
@@ -193,8 +203,10 @@ def test_by_hand_it_gets_no_cores_and_is_not_retired(engine):
     for edit in (lambda: place_cores(row, "0-1"), lambda: editing.set_core_total(row, 2)):
         with pytest.raises(ValidationError, match="owns no core"):
             edit()
-    with pytest.raises(ValidationError, match="switch enable_benchmark off on engine local"):
-        editing.retire(row)
+    for move in (editing.drain, editing.resume, editing.retire):
+        with pytest.raises(ValidationError, match="switch enable_benchmark of engine local off instead"):
+            move(row)
+    assert (Environment.objects.get(pk=row.pk).state, row.edits.count()) == ("active", 1)
     assert not Core.objects.filter(environment=row).exists()
     with pytest.raises(TransitionRefused):
         editing.revive(row)

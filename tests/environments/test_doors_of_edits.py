@@ -261,7 +261,7 @@ class TestWhileJobsRun:
         before = everything()
         replacing = Choice(engine="local", replace=True)
         said = [
-            told(browser, f"/admin/environments/environment/{environment.pk}/retire/"),
+            browser.post(f"/admin/jobs/job/retire/{environment.pk}/").context_data["refused"],
             refused(lambda: editing.retire(environment))["state"],
             refused(lambda: import_configuration(nested(offer("web")), replacing))["[0]"],
         ]
