@@ -17,7 +17,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
-from knox.models import get_token_model
 
 from bench import docker_loop
 from bench.figures import Meter, spread
@@ -31,6 +30,7 @@ from environments.models import Environment
 from environments.setup import create_environment
 from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
+from jobs.tokens import make_token
 from workers.registration import register_engine
 
 JOB = {
@@ -83,7 +83,7 @@ def prepare() -> str:
     account = Account.objects.create(name="bench")
     Membership.objects.create(account=account, user=user, role=Role.OWNER)
     top_up(account, Decimal(1_000_000_000), reference="bench")
-    return str(get_token_model().objects.create(user=user)[1])
+    return make_token(user, name="bench")[1]
 
 
 def machine() -> dict[str, Any]:

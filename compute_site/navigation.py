@@ -38,7 +38,7 @@ PLACES: dict[str, dict[str, str]] = {
         "auth.group": "group",
         "environments.walletaddress": "wallet",
         "environments.accesslist": "checklist",
-        "knox.authtoken": "vpn_key",
+        "jobs.token": "vpn_key",
     },
 }
 

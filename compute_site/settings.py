@@ -192,7 +192,10 @@ REST_FRAMEWORK = {
         "compute_site.core.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "compute_site.core.authentication.HasScope",
+    ],
     "DEFAULT_PARSER_CLASSES": ["compute_site.core.api.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -200,6 +203,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "compute_site.core.api.problem_response",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+KNOX_TOKEN_MODEL = "jobs.Token"
 REST_KNOX = {"AUTH_HEADER_PREFIX": "Bearer", "TOKEN_PREFIX": "cs_", "TOKEN_TTL": None, "AUTO_REFRESH": False}
 SPECTACULAR_SETTINGS = {
     "TITLE": "Compute Site",
@@ -216,6 +220,7 @@ SPECTACULAR_SETTINGS = {
         "EnvironmentState": "environments.models.EnvironmentState",
         "PodStatus": "providers.models.PodStatus",
         "ProviderKind": "providers.models.ProviderKind",
+        "Scope": "compute_site.core.scopes.Scope",
     },
 }
 UNFOLD = {

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import F
-from knox.models import get_token_model
 from rest_framework.test import APIClient
 
 from compute_site.core.db import database_now
 from compute_site.core.models import new_public_id
+from compute_site.core.scopes import Scope
 from environments import reservations
 from environments.models import Core, Engine, EngineState, Environment, Host
 from environments.setup import create_environment
@@ -23,6 +23,7 @@ from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
 from jobs.models import Attempt, Job, JobStatus
 from jobs.spec import read_spec
+from jobs.tokens import make_token
 from jobs.transitions import move_attempt, move_job
 
 
@@ -111,9 +112,9 @@ def take(job: Job, *states: str) -> Attempt:
     return attempt
 
 
-def client_of(user: Any) -> APIClient:
-    """A REST client with a new token of `user`."""
-    _, token = get_token_model().objects.create(user=user)
+def client_of(user: Any, *scopes: str) -> APIClient:
+    """A REST client with a new token of `user`, good for everything unless `scopes` are named."""
+    _, token = make_token(user, scopes or Scope.values)
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")
     return client

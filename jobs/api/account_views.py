@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.scopes import Scope
 from jobs.api.account_serializers import AccountMoney, HoldDetail, LedgerLine
 from jobs.api.pagination import JobPages
 from jobs.billing.models import Account, Hold, LedgerEntry
@@ -23,6 +24,8 @@ def own_accounts(request: Request) -> QuerySet[Account]:
 class AccountList(APIView):
     """The caller's accounts."""
 
+    scope = Scope.READ
+
     @extend_schema(operation_id="accounts_list", responses=AccountMoney(many=True))
     def get(self, request: Request) -> Response:
         """The caller's accounts with their balances, one for each currency."""
@@ -32,6 +35,7 @@ class AccountList(APIView):
 class AccountOne(RetrieveModelMixin, GenericAPIView):
     """One account."""
 
+    scope = Scope.READ
     serializer_class = AccountMoney
     lookup_field = "public_id"
 
@@ -46,6 +50,7 @@ class AccountOne(RetrieveModelMixin, GenericAPIView):
 class AccountLedger(ListModelMixin, GenericAPIView):
     """What came in and went out."""
 
+    scope = Scope.READ
     serializer_class = LedgerLine
     pagination_class = JobPages
     filter_backends = []
@@ -64,6 +69,7 @@ class AccountLedger(ListModelMixin, GenericAPIView):
 class AccountHolds(ListModelMixin, GenericAPIView):
     """What is, or was, set aside for jobs."""
 
+    scope = Scope.READ
     serializer_class = HoldDetail
     pagination_class = JobPages
     filter_backends = []

@@ -15,6 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from compute_site.core.api import StrictJSONParser
+from compute_site.core.authentication import HasScope
+from compute_site.core.scopes import Scope
 from environments.history import Author
 from environments.importing import Choice, as_json, docker_engines, export_engine, import_configuration
 from environments.models import Door
@@ -46,7 +48,8 @@ class MayExport(IsAdminUser):
 class ConfigurationImport(APIView):
     """Environments as a configuration says."""
 
-    permission_classes = [MayImport]
+    scope = Scope.ADMIN
+    permission_classes = [MayImport, HasScope]
     parser_classes = [ExactJSONParser]
 
     @extend_schema(operation_id="configuration_import", request=ImportRequest, responses=PlanDetail)
@@ -72,7 +75,8 @@ class ConfigurationImport(APIView):
 class ConfigurationExport(APIView):
     """The nested form of a configuration."""
 
-    permission_classes = [MayExport]
+    scope = Scope.ADMIN
+    permission_classes = [MayExport, HasScope]
 
     @extend_schema(
         operation_id="configuration_export",

@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.scopes import Scope
 from jobs.api.job_views import own_job
 from jobs.api.serializers import ArtifactDetail
 from jobs.logs import bytes_cut, read_log
@@ -33,6 +34,8 @@ SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox
 
 class JobLogs(APIView):
     """The log of a job."""
+
+    scope = Scope.READ
 
     @extend_schema(
         parameters=[
@@ -66,6 +69,7 @@ class JobLogs(APIView):
 class JobArtifacts(ListModelMixin, GenericAPIView):
     """The stored outputs of a job."""
 
+    scope = Scope.READ
     serializer_class = ArtifactDetail
     pagination_class = None
     filter_backends = []
@@ -82,6 +86,8 @@ class JobArtifacts(ListModelMixin, GenericAPIView):
 
 class ArtifactContent(APIView):
     """One stored output."""
+
+    scope = Scope.READ
 
     @extend_schema(responses={(200, BYTES): OpenApiResponse(OpenApiTypes.BINARY, "The content.")})
     def get(self, request: Request, public_id: Any, path: str) -> StreamingHttpResponse:

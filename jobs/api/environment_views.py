@@ -8,12 +8,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.scopes import Scope
 from environments.access import Person
 from jobs.api.offers import Offer, offered_environments, offers
 
 
 class EnvironmentList(APIView):
     """All environments that the caller may use."""
+
+    scope = Scope.READ
 
     @extend_schema(operation_id="environments_list", responses=Offer(many=True))
     def get(self, request: Request) -> Response:
@@ -23,6 +26,8 @@ class EnvironmentList(APIView):
 
 class EnvironmentOne(APIView):
     """One environment."""
+
+    scope = Scope.READ
 
     @extend_schema(operation_id="environments_retrieve", responses=Offer)
     def get(self, request: Request, public_id: Any) -> Response:

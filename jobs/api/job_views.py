@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from compute_site.core.db import database_now
+from compute_site.core.scopes import Scope
 from jobs.admission import admit
 from jobs.api.pagination import EventPages, JobPages
 from jobs.api.requests import JobRequest
@@ -68,6 +69,7 @@ class JobFilter(filters.FilterSet):
 class JobList(ListModelMixin, GenericAPIView):
     """Submit a job; list the caller's jobs."""
 
+    scope = {"GET": Scope.READ, "POST": Scope.SUBMIT}
     serializer_class = JobListing
     pagination_class = JobPages
     filterset_class = JobFilter
@@ -99,6 +101,8 @@ class JobList(ListModelMixin, GenericAPIView):
 class JobQuote(APIView):
     """Ask what a job would cost."""
 
+    scope = Scope.READ
+
     @extend_schema(request=JobRequest, responses=QuoteDetail, operation_id="jobs_quote")
     def post(self, request: Request) -> Response:
         """The checks of a submit without creating anything: amounts, prices, the refusal, what it would wait for."""
@@ -109,6 +113,7 @@ class JobQuote(APIView):
 class JobOne(RetrieveModelMixin, GenericAPIView):
     """One job."""
 
+    scope = Scope.READ
     serializer_class = JobDetail
     lookup_field = "public_id"
 
@@ -127,6 +132,8 @@ class JobOne(RetrieveModelMixin, GenericAPIView):
 class JobCancel(APIView):
     """Cancel a job."""
 
+    scope = Scope.SUBMIT
+
     @extend_schema(request=None, responses=JobDetail)
     def post(self, request: Request, public_id: Any) -> Response:
         """Cancel in any state; as often as one likes. A queued job ends at once, a running one is stopped."""
@@ -137,6 +144,7 @@ class JobCancel(APIView):
 class JobEvents(ListModelMixin, GenericAPIView):
     """What happened to a job."""
 
+    scope = Scope.READ
     serializer_class = EventDetail
     pagination_class = EventPages
     filter_backends = []

@@ -2,6 +2,7 @@
 
 from rest_framework import serializers
 
+from compute_site.core.scopes import Scope
 from environments.models import Tier
 from jobs.spec_function import ROLES
 
@@ -119,8 +120,17 @@ class JobRequest(serializers.Serializer):
 
 
 class TokenRequest(serializers.Serializer):
-    """How long a new token is good for."""
+    """What a new token is called, what it is good for, and how long."""
 
+    name = serializers.CharField(
+        required=False, allow_blank=True, max_length=100, help_text="What it is for, in your own words."
+    )
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=Scope.choices),
+        required=False,
+        allow_empty=False,
+        help_text="At least one; none given = read and submit.",
+    )
     expires_in = serializers.IntegerField(
         required=False,
         allow_null=True,

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from compute_site.core.api import refusal
+from compute_site.core.scopes import Scope
 from jobs.api.account_serializers import CostDetail
 from jobs.billing.charges import money_text
 from jobs.billing.cost import cost
@@ -228,4 +229,6 @@ class NewToken(serializers.Serializer):
     """A token, shown this once."""
 
     token = serializers.CharField()
+    name = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices))
     expiry = serializers.DateTimeField(allow_null=True)

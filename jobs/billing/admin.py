@@ -8,7 +8,6 @@ from django.contrib.auth.admin import UserAdmin as BaseUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from knox.models import AuthToken
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, BaseDialogForm, UserChangeForm, UserCreationForm
@@ -19,8 +18,9 @@ from jobs.billing import admin_money as money
 from jobs.billing.charges import money_text
 from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership
+from jobs.models import Token
 
-for model in (User, Group, AuthToken):
+for model in (User, Group):
     if admin.site.is_registered(model):
         admin.site.unregister(model)
 
@@ -150,25 +150,29 @@ class GroupAdmin(BaseGroupAdmin, ModelAdmin):
         return super().formfield_for_dbfield(db_field, request, **options)
 
 
-@admin.register(AuthToken)
-class AuthTokenAdmin(ReadOnlyAdmin):
-    """Tokens are made by their owners; an operator can only revoke (delete) them."""
+@admin.register(Token)
+class TokenAdmin(ReadOnlyAdmin):
+    """Tokens are made by their owners, who fix their scopes; an operator can only revoke (delete) them."""
 
-    list_display = ["start", "user", when("created"), when("expiry", "expires")]
+    list_display = ["start", "name", "user", "good_for", when("created"), when("expiry", "expires")]
     list_filter = ["user"]
     list_select_related = ["user"]
-    search_fields = ["user__username"]
+    search_fields = ["user__username", "name"]
     fields = list_display
     readonly_fields = fields
     actions = ["revoke"]
     actions_detail = ["revoke_token"]
 
     @display(description="token")
-    def start(self, token: AuthToken) -> str:
+    def start(self, token: Token) -> str:
         return f"{token.token_key}…"
 
+    @display(description="scopes")
+    def good_for(self, token: Token) -> str:
+        return ", ".join(token.scopes)
+
     @admin.action(description="Revoke selected tokens", permissions=["delete"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[AuthToken]) -> None:
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
         """Whoever uses them is refused from now on."""
         self.log_deletions(request, queryset)
         count, _ = queryset.delete()
@@ -186,7 +190,7 @@ class AuthTokenAdmin(ReadOnlyAdmin):
     )
     def revoke_token(self, request: HttpRequest, form: BaseDialogForm, object_id: str) -> HttpResponse:
         """The same for one token."""
-        self.revoke(request, AuthToken.objects.filter(pk=object_id))
+        self.revoke(request, Token.objects.filter(pk=object_id))
         return to_list(self, request)
 
     def get_actions(self, request: HttpRequest) -> Any:
@@ -196,4 +200,4 @@ class AuthTokenAdmin(ReadOnlyAdmin):
         return found
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("knox.delete_authtoken")
+        return request.user.has_perm("jobs.delete_token")

@@ -3,6 +3,7 @@
 from jobs.models.attempt import Attempt, AttemptStatus
 from jobs.models.job import FINAL, IdempotencyKey, Job, JobStatus
 from jobs.models.record import Artifact, JobEvent, LogChunk, Stream
+from jobs.models.token import Token
 
 __all__ = [
     "FINAL",
@@ -15,4 +16,5 @@ __all__ = [
     "JobStatus",
     "LogChunk",
     "Stream",
+    "Token",
 ]

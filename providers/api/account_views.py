@@ -12,7 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.authentication import HasScope
 from compute_site.core.models import save_clean
+from compute_site.core.scopes import Scope
 from providers.api.refusals import told
 from providers.api.serializers import AccountDetail, AccountRequest, KeyRequest, OfferDetail
 from providers.base import Offer
@@ -25,7 +27,8 @@ from providers.vendors import connected
 class Accounts(APIView):
     """All accounts."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(operation_id="provider_accounts_list", responses=AccountDetail(many=True))
     def get(self, request: Request) -> Response:
@@ -50,7 +53,8 @@ class Accounts(APIView):
 class AccountKey(APIView):
     """The key of an account: it only goes in."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(operation_id="provider_accounts_key", request=KeyRequest, responses={204: None})
     def put(self, request: Request, public_id: Any) -> Response:
@@ -64,7 +68,8 @@ class AccountKey(APIView):
 class Offers(APIView):
     """What can be rented now."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(
         operation_id="provider_offers_list",

@@ -14,7 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from compute_site.core.authentication import HasScope
 from compute_site.core.db import database_now
+from compute_site.core.scopes import Scope
 from providers import ending, renting
 from providers.api.refusals import told
 from providers.api.serializers import PodDetail, PodListing, PodRequest
@@ -28,7 +30,8 @@ LOG_BYTES = 1024 * 1024
 class Pods(APIView):
     """Pods, and renting one."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(
         operation_id="pods_list",
@@ -64,7 +67,8 @@ class Pods(APIView):
 class PodOne(APIView):
     """One pod."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(operation_id="pods_retrieve", responses=PodDetail)
     def get(self, request: Request, public_id: Any) -> Response:
@@ -75,7 +79,8 @@ class PodOne(APIView):
 class PodTerminate(APIView):
     """The end of a pod."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(operation_id="pods_terminate", request=None, responses={202: PodDetail})
     def post(self, request: Request, public_id: Any) -> Response:
@@ -87,7 +92,8 @@ class PodTerminate(APIView):
 class PodLogs(APIView):
     """What a pod wrote."""
 
-    permission_classes = [IsAdminUser]
+    scope = Scope.ADMIN
+    permission_classes = [IsAdminUser, HasScope]
 
     @extend_schema(operation_id="pods_logs", responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, public_id: Any) -> HttpResponse:

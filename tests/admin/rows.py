@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 from django.db import connection
-from knox.models import get_token_model
 
 from compute_site.core import db
 from compute_site.core.db import database_now
@@ -16,6 +15,7 @@ from jobs.logs import append_log
 from jobs.models import Attempt
 from jobs.outcome import Outcome, StoredFile
 from jobs.settlement import settle
+from jobs.tokens import make_token
 from providers.models import Orphan, Pod, PodEvent, ProviderAccount
 from tests.factories import make_account, make_site, make_user, submit, take
 from workers.fleet.models import (
@@ -44,7 +44,7 @@ def make_rows(first: int, count: int) -> None:
         WalletAddress.objects.create(user=user, address=f"0x{number:040}")
         listed = AccessList.objects.create(name=f"list{number}")
         AccessListEntry.objects.create(access_list=listed, user=user)
-        get_token_model().objects.create(user=user)
+        make_token(user, name=f"token {number}")
         attempt = make_jobs(number, user)
         rent(number, user)
         make_fleet_rows(number, account, attempt)

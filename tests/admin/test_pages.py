@@ -12,14 +12,13 @@ from django.contrib.auth.models import Permission
 from django.db.models import Model
 from django.forms import Form
 from django.urls import reverse
-from knox.models import get_token_model
 from unfold.admin import ModelAdmin
 from unfold.templatetags.unfold_list import results
 
 from compute_site.navigation import PLACES
 from environments.models import Reservation
 from jobs.logs import append_log
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Job, Token
 from providers.models import Pod
 from tests.admin.rows import RUN, make_rows
 from tests.factories import client_of, make_user, submit, take
@@ -161,16 +160,18 @@ def test_the_log_of_a_running_job_is_fetched_again(site, user, account, operator
 
 def test_a_token_is_revoked(user, operator):
     client = client_of(user)
-    token = get_token_model().objects.get()
-    address = reverse("admin:knox_authtoken_revoke_token", args=[token.pk])
+    token = Token.objects.get()
+    address = reverse("admin:jobs_token_revoke_token", args=[token.pk])
     assert operator.get(address).status_code == 200
+    assert "admin, fleet, read, submit" in operator.get(list_page(Token)).content.decode()
+    assert operator.post(one_page(token), {"name": "x", "scopes": "admin"}).status_code == 403
     assert client.get("/api/v1/accounts").status_code == 200
     assert operator.post(address, {"_form_submitted": "on"}).status_code == 302
     assert client.get("/api/v1/accounts").status_code == 401
     client_of(user)
-    token = get_token_model().objects.get()
+    token = Token.objects.get()
     operator.post(list_page(type(token)), {"action": "revoke", "_selected_action": [token.pk]})
-    assert not get_token_model().objects.exists()
+    assert not Token.objects.exists()
 
 
 def test_a_worker_is_drained_and_resumed_by_its_engine(site, operator):

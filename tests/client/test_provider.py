@@ -1,11 +1,11 @@
 """The command line against a real site, as a process of its own would use it."""
 
 import pytest
-from knox.models import get_token_model
 from typer.testing import CliRunner
 
 from compute_site.embedded.fakes import FakeLium
 from computesite.cli import app
+from jobs.tokens import make_token
 from providers import ending, observing, renting
 from providers.models import Pod, ProviderAccount
 from tests.factories import make_user
@@ -18,7 +18,7 @@ def cli(live_server, monkeypatch):
     user = make_user("olga")
     user.is_staff = True
     user.save()
-    _, token = get_token_model().objects.create(user=user)
+    _, token = make_token(user, ["admin"])
     monkeypatch.setenv("COMPUTESITE_URL", live_server.url)
     monkeypatch.setenv("COMPUTESITE_TOKEN", token)
     monkeypatch.setenv("COLUMNS", "300")

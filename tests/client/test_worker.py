@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 from django.core.management import call_command
-from knox.models import get_token_model
 from typer.testing import CliRunner
 
 from compute_site.core.db import database_now
 from computesite import worker
 from computesite.agent import Agent
 from computesite.cli import app
+from jobs.tokens import make_token
 from tests.factories import make_account, make_site, make_user
 from tests.faults.processes import eventually
 from tests.fleet.remote import make_fleet
@@ -32,7 +32,7 @@ def fleet(transactional_db, settings):
 @pytest.fixture
 def cli(live_server, fleet, monkeypatch):
     def run(*arguments, user=None):
-        _, token = get_token_model().objects.create(user=user or fleet.user)
+        _, token = make_token(user or fleet.user, ["fleet"])
         monkeypatch.setenv("COMPUTESITE_TOKEN", token)
         return CliRunner().invoke(app, ["worker", *arguments])
 

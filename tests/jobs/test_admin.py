@@ -109,7 +109,7 @@ def test_accounts_people_and_tokens(user, account, operator):
         f"auth/user/{user.pk}/change/",
         "auth/user/add/",
         "auth/group/",
-        "knox/authtoken/",
+        "jobs/token/",
     ):
         assert operator.get(f"/admin/{path}").status_code == 200, path
     inline = {
@@ -122,6 +122,6 @@ def test_accounts_people_and_tokens(user, account, operator):
     assert Account.objects.get(name="team").memberships.get().user == user
     client = client_of(user)
     token = user.auth_token_set.get()
-    assert operator.get("/admin/knox/authtoken/add/").status_code == 403
-    operator.post(f"/admin/knox/authtoken/{token.pk}/delete/", {"post": "yes"})
+    assert operator.get("/admin/jobs/token/add/").status_code == 403
+    operator.post(f"/admin/jobs/token/{token.pk}/delete/", {"post": "yes"})
     assert client.get("/api/v1/jobs").status_code == 401

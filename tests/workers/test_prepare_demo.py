@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
-from knox.models import get_token_model
 from rest_framework.test import APIClient
 
 from environments.editing import drain_engine
 from environments.models import Core, Engine, EngineState, Environment, Host
 from jobs.billing.models import Account, Membership
+from jobs.models import Token
 from workers.management.commands.prepare_demo import provide_admin, provide_environments, provide_token
 
 pytestmark = pytest.mark.django_db
@@ -106,7 +106,7 @@ def test_the_token_opens_the_api_and_voids_the_one_before():
     for token, status in ((first, 401), (second, 200)):
         client.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")
         assert client.get("/api/v1/environments").status_code == status
-    assert get_token_model().objects.get().expiry is not None
+    assert Token.objects.get().expiry is not None
     assert Membership.objects.get().account == Account.objects.get()
     assert not User.objects.get(username="demo").has_usable_password()
 

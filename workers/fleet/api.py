@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, cast
 from uuid import UUID
 
@@ -14,8 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from compute_site.core.authentication import BearerAuthentication
+from compute_site.core.authentication import BearerAuthentication, HasScope
 from compute_site.core.db import database_now
+from compute_site.core.scopes import Scope
 from workers.fleet import leases, reconciliation, registration, shapes, showing
 from workers.fleet.models import RemoteWorker, Replica
 from workers.fleet.requests import (
@@ -32,7 +34,7 @@ from workers.fleet.signing import KEY_HEADER
 
 @extend_schema(exclude=True)  # off by default: told in docs/fleet.md
 class FleetView(APIView):
-    """Requests are signed: neither tokens nor sessions count, unless a route says so."""
+    """Requests are signed: neither tokens nor sessions count, unless a route says so and names the scope of its tokens."""
 
     authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
@@ -42,12 +44,12 @@ class FleetView(APIView):
         """As Django's; but off means that there is no such address, whoever asks, however."""
         view = super().as_view(**initkwargs)
 
+        @wraps(view)
         def gate(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not settings.FLEET_ENABLED:
                 raise Http404
             return view(request, *args, **kwargs)
 
-        gate.csrf_exempt = True  # type: ignore[attr-defined]
         return gate
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -108,7 +110,9 @@ class Heartbeat(FleetView):
 class Retire(FleetView):
     """A worker goes for ever."""
 
+    scope = Scope.FLEET
     authentication_classes = [BearerAuthentication]
+    permission_classes = [HasScope]
 
     def post(self, request: Request, public_id: UUID) -> Response:
         """Signed by a key of its owner's, or with a token of who may retire it."""
@@ -127,7 +131,9 @@ class Retire(FleetView):
 class Workers(FleetView):
     """The fleet."""
 
+    scope = Scope.FLEET
     authentication_classes = [BearerAuthentication]
+    permission_classes = [HasScope]
 
     def get(self, request: Request) -> Response:
         """For signed readers and tokens."""

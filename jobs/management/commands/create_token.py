@@ -1,14 +1,19 @@
 """`manage.py create_token USER`: print a new token, once."""
 
 from argparse import ArgumentParser
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from knox.models import get_token_model
 
+from compute_site.core.scopes import USUAL, Scope
 from jobs.billing.models import Account, Membership, Role
+from jobs.tokens import make_token
+
+MOST_DAYS = 3660
 
 
 class Command(BaseCommand):
@@ -22,14 +27,31 @@ class Command(BaseCommand):
         parser.add_argument(
             "--create", action="store_true", help="make the user, without a password, if there is none"
         )
+        parser.add_argument(
+            "--scope",
+            action="append",
+            choices=Scope.values,
+            help=f"what it may be used for, may be given several times (default: {' and '.join(USUAL)})",
+        )
+        parser.add_argument("--name", default="", help="what it is for, shown in the admin")
+        parser.add_argument("--days", type=int, help="how long it is good for (default: for ever)")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        days = options["days"]
+        if days is not None and not 1 <= days <= MOST_DAYS:
+            raise CommandError(f"--days: found {days}; enter 1 to {MOST_DAYS}.")
+        lifetime = None if days is None else timedelta(days=days)
         with transaction.atomic():
             user = _user(options["user"], create=options["create"])
             if options["account"]:
                 account, _ = Account.objects.get_or_create(name=options["account"])
                 Membership.objects.get_or_create(account=account, user=user, defaults={"role": Role.OWNER})
-            _, token = get_token_model().objects.create(user=user)
+            try:
+                _, token = make_token(
+                    user, options["scope"] or USUAL, name=options["name"], lifetime=lifetime
+                )
+            except ValidationError as error:
+                raise CommandError(" ".join(error.messages)) from error
         self.stdout.write(token)
 
 

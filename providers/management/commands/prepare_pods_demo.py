@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from knox.models import get_token_model
 
 from compute_site.core.models import save_clean
+from compute_site.core.scopes import Scope
 from providers.models import ProviderAccount, ProviderKind
 
 STAFF = "operator"
@@ -54,4 +55,5 @@ def provide_token() -> str:
         user.set_unusable_password()
         user.save(update_fields=["password"])
     get_token_model().objects.filter(user=user).delete()
-    return str(get_token_model().objects.create(user=user, expiry=TOKEN_LIFE)[1])
+    tokens = get_token_model().objects
+    return str(tokens.create(user=user, name="pods demo", scopes=[Scope.ADMIN.value], expiry=TOKEN_LIFE)[1])

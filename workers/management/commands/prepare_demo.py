@@ -14,10 +14,10 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from knox.models import get_token_model
 
 from compute_site.core.errors import SiteError
 from compute_site.core.models import save_clean
+from compute_site.core.scopes import USUAL, Scope
 from environments.editing import activate_engine
 from environments.importing import Choice, import_configuration
 from environments.management.commands.import_environments import from_settings
@@ -25,6 +25,8 @@ from environments.models import Engine, EngineState, Environment, Host
 from environments.setup import create_environment
 from jobs.billing.ledger import top_up
 from jobs.billing.models import Account, Membership, Role
+from jobs.models import Token
+from jobs.tokens import make_token
 from workers.management.commands.detect_host import describe
 from workers.registration import register_engine
 
@@ -163,6 +165,5 @@ def provide_token() -> str:
     account, _ = Account.objects.get_or_create(name=CLIENT)
     Membership.objects.get_or_create(account=account, user=user, defaults={"role": Role.OWNER})
     top_up(account, CREDIT, reference="demo", by="prepare_demo")
-    get_token_model().objects.filter(user=user).delete()
-    _, token = get_token_model().objects.create(user=user, expiry=TOKEN_LIFE)
-    return str(token)
+    Token.objects.filter(user=user).delete()
+    return make_token(user, (*USUAL, Scope.FLEET), name="demo", lifetime=TOKEN_LIFE)[1]
