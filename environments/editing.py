@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 
-from compute_site.core.db import ClockTimestamp, lock_one
+from compute_site.core.db import ClockTimestamp, lock, lock_one
 from compute_site.core.errors import TransitionRefused
 from compute_site.core.numbers import whole_error
 from environments import core_words
@@ -62,6 +62,12 @@ def lock_for_edit(environment: Environment) -> None:
     if environment.engine.host_id is not None:
         lock_host(environment.engine.host_id)
     lock_one(Environment.objects.filter(pk=environment.pk))
+
+
+def lock_configuration() -> None:
+    """The locks of an edit of anything: all hosts, then all engines; what an export tells stays so until they go."""
+    lock(Host.objects.only("pk"))
+    lock(Engine.objects.only("pk"))
 
 
 def set_core_total(environment: Environment, total: int) -> None:

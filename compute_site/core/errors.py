@@ -60,6 +60,13 @@ class IdempotencyConflict(Rejected):
     code = "idempotency_conflict"
 
 
+class VersionChanged(Rejected):
+    """What the client saw, and depends on, is something else by now."""
+
+    status = 412
+    code = "version_changed"
+
+
 class TransitionRefused(SiteError):
     """A guarded update found the row in another state: somebody was first. Nothing was changed."""
 

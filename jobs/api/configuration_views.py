@@ -16,7 +16,16 @@ from rest_framework.views import APIView
 
 from compute_site.core.api import StrictJSONParser
 from compute_site.core.authentication import HasScope
+from compute_site.core.etags import (
+    IF_MATCH,
+    IF_NONE_MATCH,
+    NOT_MODIFIED,
+    as_seen,
+    content_tag,
+    not_modified,
+)
 from compute_site.core.scopes import Scope
+from environments.editing import lock_configuration
 from environments.history import Author
 from environments.importing import Choice, as_json, docker_engines, export_engine, import_configuration
 from environments.models import Door
@@ -52,11 +61,17 @@ class ConfigurationImport(APIView):
     permission_classes = [MayImport, HasScope]
     parser_classes = [ExactJSONParser]
 
-    @extend_schema(operation_id="configuration_import", request=ImportRequest, responses=PlanDetail)
+    @extend_schema(
+        operation_id="configuration_import",
+        request=ImportRequest,
+        parameters=[IF_MATCH],
+        responses=PlanDetail,
+    )
     def post(self, request: Request) -> Response:
         """Make engines and environments as the configuration says, all or nothing; the same again changes nothing.
 
-        Refusals point at the value in the configuration.
+        Refusals point at the value in the configuration. If-Match takes the ETag of an export: of the engine that is
+        named, or of all.
         """
         asked = ImportRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -64,7 +79,8 @@ class ConfigurationImport(APIView):
         configuration = wanted.pop("configuration")
         try:
             author = Author(request.user.get_username(), Door.IMPORT)
-            plan = import_configuration(configuration, Choice(**wanted), author)
+            with as_seen(request, lambda: _locked_tag(wanted.get("engine", ""))):
+                plan = import_configuration(configuration, Choice(**wanted), author)
         except ValidationError as error:
             found = error.update_error_dict({})
             pointed = {pointer_of(path, configuration).removeprefix("/"): found[path] for path in found}
@@ -80,8 +96,14 @@ class ConfigurationExport(APIView):
 
     @extend_schema(
         operation_id="configuration_export",
-        parameters=[OpenApiParameter("engine", str, description="Only this engine; none = all of Docker.")],
-        responses=OpenApiResponse(OpenApiTypes.ANY, description="What an import would make again."),
+        parameters=[
+            OpenApiParameter("engine", str, description="Only this engine; none = all of Docker."),
+            IF_NONE_MATCH,
+        ],
+        responses={
+            200: OpenApiResponse(OpenApiTypes.ANY, description="What an import would make again."),
+            304: NOT_MODIFIED,
+        },
     )
     def get(self, request: Request) -> HttpResponse:
         """Engines with their environments, as an import would make them again."""
@@ -92,4 +114,14 @@ class ConfigurationExport(APIView):
                 names = ", ".join(docker_engines().values_list("name", flat=True)) or "none"
                 raise ValidationError({"engine": f"There is no engine {name}; there are: {names}."})
         text = as_json([export_engine(engine) for engine in engines])
-        return HttpResponse(text, content_type="application/json")
+        tag = content_tag(text.encode())
+        whole = HttpResponse(text, content_type="application/json", headers={"ETag": tag})
+        return not_modified(request, tag) or whole
+
+
+def _locked_tag(name: str) -> str:
+    """The tag of an export of this engine, or of all, as it is now, under locks; empty when there is no such engine."""
+    lock_configuration()
+    engines = docker_engines().filter(name=name) if name else docker_engines()
+    exported = [export_engine(engine) for engine in engines]
+    return content_tag(as_json(exported).encode()) if exported or not name else ""

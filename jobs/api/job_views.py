@@ -8,12 +8,22 @@ from django.db.models import Q, QuerySet
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.generics import GenericAPIView, get_object_or_404
-from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from compute_site.core.db import database_now
+from compute_site.core.etags import (
+    IF_MATCH,
+    IF_NONE_MATCH,
+    NOT_MODIFIED,
+    as_seen,
+    locked_tag,
+    not_modified,
+    version_tag,
+    with_version,
+)
 from compute_site.core.scopes import Scope
 from jobs.admission import admit
 from jobs.api.pagination import EventPages, JobPages
@@ -110,7 +120,7 @@ class JobQuote(APIView):
         return Response(QuoteDetail(found).data)
 
 
-class JobOne(RetrieveModelMixin, GenericAPIView):
+class JobOne(GenericAPIView):
     """One job."""
 
     scope = Scope.READ
@@ -118,15 +128,20 @@ class JobOne(RetrieveModelMixin, GenericAPIView):
     lookup_field = "public_id"
 
     def get_queryset(self) -> QuerySet[Job]:
-        return (
-            own_jobs(self.request)
-            .select_related("account", "environment__engine__host", "hold")
-            .prefetch_related("attempts__engine")
-        )
+        rows = own_jobs(self.request).select_related("account", "environment__engine__host", "hold")
+        return with_version(rows).prefetch_related("attempts__engine")
 
+    @extend_schema(parameters=[IF_NONE_MATCH], responses={200: JobDetail, 304: NOT_MODIFIED})
     def get(self, request: Request, public_id: Any) -> Response:
-        """Where a job stands, what it waits for, and how it ended."""
-        return self.retrieve(request)
+        """Where a job stands, what it waits for, and how it ended.
+
+        The ETag changes with the job itself; pending_reason, estimated_wait and cost of one that is not final may change
+        without it, since they depend on others and on the time.
+        """
+        job = self.get_object()
+        tag = version_tag(job)
+        shown = not_modified(request, tag)
+        return shown or Response(self.get_serializer(job).data, headers={"ETag": tag})
 
 
 class JobCancel(APIView):
@@ -134,11 +149,13 @@ class JobCancel(APIView):
 
     scope = Scope.SUBMIT
 
-    @extend_schema(request=None, responses=JobDetail)
+    @extend_schema(request=None, parameters=[IF_MATCH], responses=JobDetail)
     def post(self, request: Request, public_id: Any) -> Response:
         """Cancel in any state; as often as one likes. A queued job ends at once, a running one is stopped."""
-        job = cancel(own_job(request, public_id), cast(AbstractBaseUser, request.user).get_username())
-        return Response(JobDetail(job).data)
+        job = own_job(request, public_id)
+        with as_seen(request, lambda: locked_tag(job)):
+            after = cancel(job, cast(AbstractBaseUser, request.user).get_username())
+        return Response(JobDetail(after).data)
 
 
 class JobEvents(ListModelMixin, GenericAPIView):

@@ -16,6 +16,16 @@ from rest_framework.views import APIView
 
 from compute_site.core.authentication import HasScope
 from compute_site.core.db import database_now
+from compute_site.core.etags import (
+    IF_MATCH,
+    IF_NONE_MATCH,
+    NOT_MODIFIED,
+    as_seen,
+    locked_tag,
+    not_modified,
+    version_tag,
+    with_version,
+)
 from compute_site.core.scopes import Scope
 from providers import ending, renting
 from providers.api.refusals import told
@@ -70,10 +80,16 @@ class PodOne(APIView):
     scope = Scope.ADMIN
     permission_classes = [IsAdminUser, HasScope]
 
-    @extend_schema(operation_id="pods_retrieve", responses=PodDetail)
+    @extend_schema(
+        operation_id="pods_retrieve",
+        parameters=[IF_NONE_MATCH],
+        responses={200: PodDetail, 304: NOT_MODIFIED},
+    )
     def get(self, request: Request, public_id: Any) -> Response:
-        """The pod with its history."""
-        return Response(_detail(_pod(public_id)))
+        """The pod with its history. Its ETag changes whenever the provider is seen to list it."""
+        pod = _pod(public_id)
+        tag = version_tag(pod)
+        return not_modified(request, tag) or Response(_detail(pod), headers={"ETag": tag})
 
 
 class PodTerminate(APIView):
@@ -82,11 +98,15 @@ class PodTerminate(APIView):
     scope = Scope.ADMIN
     permission_classes = [IsAdminUser, HasScope]
 
-    @extend_schema(operation_id="pods_terminate", request=None, responses={202: PodDetail})
+    @extend_schema(
+        operation_id="pods_terminate", request=None, parameters=[IF_MATCH], responses={202: PodDetail}
+    )
     def post(self, request: Request, public_id: Any) -> Response:
         """Have it ended; repeating is harmless. It is over when its status is terminated or failed."""
-        pod = ending.ask_end(_pod(public_id), "operator")
-        return Response(_detail(pod), status=202)
+        pod = _pod(public_id)
+        with as_seen(request, lambda: locked_tag(pod)):
+            after = ending.ask_end(pod, "operator")
+        return Response(_detail(after), status=202)
 
 
 class PodLogs(APIView):
@@ -107,7 +127,7 @@ class PodLogs(APIView):
 
 
 def _pod(public_id: Any) -> Pod:
-    return get_object_or_404(Pod.objects.select_related("account"), public_id=public_id)
+    return get_object_or_404(with_version(Pod.objects.select_related("account")), public_id=public_id)
 
 
 def _detail(pod: Pod) -> Any:

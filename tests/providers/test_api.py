@@ -174,3 +174,19 @@ def test_the_admin_lists_and_terminates(admin_client, at_lium):
     admin_client.post(reverse("admin:providers_pod_changelist"), data)
     assert (fresh(pod).status, fresh(pod).end_reason) == ("terminating", "operator")
     check(START)
+
+
+def test_a_pod_that_is_not_as_seen_is_not_ended(staff, at_lium):
+    pod = renting.ask(at_lium, WANTED)[0]
+    address = f"{BASE}/pods/{pod.public_id}"
+    tag = staff.get(address)["ETag"]
+    assert staff.get(address, headers={"If-None-Match": tag}).status_code == 304
+    Pod.objects.filter(pk=pod.pk).update(last_error="full")
+    changed = staff.get(address, headers={"If-None-Match": tag})
+    assert (changed.status_code, changed["ETag"] != tag) == (200, True)
+    before = Pod.objects.values().get()
+    stale = staff.post(f"{address}/terminate", headers={"If-Match": tag})
+    assert (stale.status_code, stale.json()["code"]) == (412, "version_changed")
+    assert Pod.objects.values().get() == before
+    assert staff.post(f"{address}/terminate", headers={"If-Match": changed["ETag"]}).status_code == 202
+    assert fresh(pod).end_reason == "operator"
