@@ -2,12 +2,13 @@
 
 import typer
 
-from . import provider, worker
+from . import provider, token, worker
 
 app = typer.Typer(
     no_args_is_help=True, help="The command line of Compute Site.", pretty_exceptions_enable=False
 )
 app.add_typer(provider.commands, name="provider")
+app.add_typer(token.commands, name="token")
 app.add_typer(worker.commands, name="worker")
 
 

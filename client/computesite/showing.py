@@ -1,6 +1,6 @@
 """What every group of commands shares: the site that is asked, and tables that nobody's words can bend."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -14,10 +14,10 @@ console = Console()
 
 
 @contextmanager
-def site() -> Iterator[Site]:
+def site(opened: Callable[[], Site] = Site.from_environment) -> Iterator[Site]:
     """The site of the environment; a refusal ends the program with 1 and the site's words."""
     try:
-        yield Site.from_environment()
+        yield opened()
     except Refused as refused:
         Console(stderr=True).print(str(refused), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
