@@ -50,7 +50,7 @@ def history(environment: Environment, may_revert: bool) -> SafeString | str:
     head = ("when", "who", "what was changed", "")
     rest = environment.edits.count() - SHOWN
     more = format_html('<p class="cs-note">{} older ones are kept.</p>', rest) if rest > 0 else ""
-    note = format_html('<p class="cs-note">{}</p>', why_not) if why_not else ""
+    note = format_html('<p class="cs-note mb-4">{}</p>', why_not) if why_not else ""
     return format_html("{}{}{}", note, table(head, rows[:SHOWN]), more)
 
 

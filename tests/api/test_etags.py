@@ -8,6 +8,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from compute_site.core.db import lock_one
+from environments import editing
+from environments.models import Environment
 from jobs.cancellation import cancel
 from jobs.models import Job, JobEvent
 from jobs.transitions import move_job
@@ -135,6 +137,33 @@ def test_a_configuration_is_imported_where_it_is_as_seen(staff, engine):  # noqa
     before = everything()
     assert staff.post(IMPORT, new, headers=if_match("*")).status_code == 412
     assert everything() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_that_is_being_written_is_waited_for():
+    site, user = make_site(), make_user("olga")
+    user.is_staff = user.is_superuser = True
+    user.save()
+    client = client_of(user)
+    exported = client.get(EXPORT)
+    whole = exported.json()
+    whole[0]["environments"][0]["description"] = "mine"
+    answers: list[int] = []
+
+    def send() -> None:
+        body = {"configuration": whole}
+        answers.append(client.post(IMPORT, body, headers=if_match(exported["ETag"])).status_code)
+        connection.close()
+
+    sending = threading.Thread(target=send)
+    with editing.edited(site.environment):
+        Environment.objects.update(description="theirs")
+        sending.start()
+        sending.join(timeout=0.5)
+        assert not answers
+    sending.join()
+    assert answers == [412]
+    assert Environment.objects.get().description == "theirs"
 
 
 def test_an_import_that_only_plans_writes_nothing_behind_the_header(staff, engine):  # noqa: F811
