@@ -2,9 +2,12 @@
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.core.exceptions import ValidationError
 
 from environments import editing
+from environments.history import Author
 from environments.models import Environment
+from environments.reverting import revert
 from tests.environments.test_benchmark import measuring, terms  # noqa: F401
 from tests.factories import make_user
 
@@ -74,3 +77,12 @@ def test_there_is_nothing_to_do_with_what_is_not_there(browser, environment):
     editing.drain(environment)
     for path in (at(environment, "resume"), f"/admin/jobs/job/retire/{environment.pk}/"):
         assert browser.post(path.replace(str(environment.pk), "999999")).status_code == 404
+
+
+def test_a_benchmark_has_no_way_back_either(browser, engine):
+    row = measuring(engine)
+    html = browser.get(f"/admin/environments/environment/{row.pk}/change/").content.decode()
+    assert "local/benchmark follows its host and the BENCHMARK settings: change those instead." in html
+    with pytest.raises(ValidationError, match="follows its host and the BENCHMARK settings"):
+        revert(row.edits.get(), Author("olga"))
+    assert row.edits.count() == 1
