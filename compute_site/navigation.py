@@ -13,6 +13,7 @@ PLACES: dict[str, dict[str, str]] = {
         "environments.host": "dns",
         "environments.engine": "deployed_code",
         "environments.device": "memory",
+        "workers.image": "layers",
     },
     "Money": {
         "billing.account": "account_balance_wallet",

@@ -1,4 +1,4 @@
-"""Workers for the operator: to look at, and to drain. The rows belong to the running processes."""
+"""Workers for the operator, to look at and to drain, and the images that they brought. The rows are the running site's."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
 from compute_site.core.admin import ReadOnlyAdmin, perform
-from compute_site.core.showing import DASH, ago, link, pill, table, when
+from compute_site.core.showing import DASH, ago, link, long, pill, size, table, when
 from environments.editing import activate_engine, drain_engine
 from environments.models import EngineState
 from environments.slots import device_names, uuids_of
 from jobs.models import Attempt
-from workers.models import Worker, WorkerStatus
+from workers.models import Image, Worker, WorkerStatus
 
 SHOWN = 50  # attempts on a worker's page
 
@@ -140,6 +140,52 @@ class WorkerAdmin(ReadOnlyAdmin):
     def has_steer_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """It is an edit of the engine."""
         return request.user.has_perm("environments.change_engine")
+
+
+@admin.register(Image)
+class ImageAdmin(ReadOnlyAdmin):
+    """What the site brought onto its engines, and removes when nobody uses it. An operator's own images are not here."""
+
+    list_display = [
+        "name",
+        "engine",
+        "came",
+        "bytes",
+        when("first_seen_at", "came"),
+        when("last_used_at", "last used"),
+    ]
+    list_filter = ["engine", "origin"]
+    list_filter_submit = True
+    list_select_related = ["engine"]
+    search_fields = ["image_id"]
+    search_help_text = "The engine's id of an image, any part of it."
+    fields = [
+        *("engine", "names", "image_id", "origin", "bytes"),
+        *(when("first_seen_at"), when("last_used_at", "last used"), "fate"),
+    ]
+    readonly_fields = fields
+
+    @display(description="image", ordering="pk")
+    def name(self, image: Image) -> str:
+        return long(image)
+
+    @display(description="how", ordering="origin")
+    def came(self, image: Image) -> str:
+        return image.get_origin_display()
+
+    @display(description="size", ordering="size")
+    def bytes(self, image: Image) -> str:
+        return size(image.size)
+
+    @display(description="names")
+    def names(self, image: Image) -> str:
+        return long(" ".join(image.references))
+
+    @display(description="removal")
+    def fate(self, image: Image) -> str:
+        if image.removing_until is not None:
+            return "being removed"
+        return f"when unused for {image.engine.image_retention_days} days, and no container or unfinished job needs it"
 
 
 def _live(worker: Worker) -> Worker:

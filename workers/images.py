@@ -1,34 +1,34 @@
 """Step 4: the image, resolved once to an id, used by that id from then on. Pulls run beside the steps, not in them."""
 
-import logging
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from datetime import timedelta
 
 from django.conf import settings
-from django.db import close_old_connections
 
-from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed
-from jobs.models import Attempt, Job
-from workers.sandbox.docker import EngineClient, ImageFacts
-from workers.steps import Cancelled, Run
+from jobs.models import Job
+from workers import beside
+from workers.engines import Connection
+from workers.models import ImageOrigin
+from workers.own_images import keep, remember
+from workers.sandbox.docker import ImageFacts
+from workers.steps import Run
 
-log = logging.getLogger(__name__)
-
-_downloads = threading.BoundedSemaphore(4)  # at once in this process
-_pulling: dict[str, Future[ImageFacts]] = {}
-_pulling_lock = threading.Lock()
-LOOK = 1.0  # seconds between two looks at the cancel flag during a pull
+_downloads = beside.Once[ImageFacts](at_once=4)
 
 
 def local_image(run: Run) -> ImageFacts | None:
-    """The job's image if the engine has it; None when it must be pulled. Raises ExecutionFailed (image_refused)."""
-    image = run.connection.client.image(run.job.image_id or reference(run))
-    return fix(run, image) if image is not None else None
+    """The job's image if the engine has it; None when it must be pulled. Raises ExecutionFailed (image_refused).
+
+    An image that the site brought is kept for the attempt from here on; one that is just being removed is as none.
+    """
+    client = run.connection.client
+    image = client.image(run.job.image_id or reference(run))
+    if image is None:
+        return None
+    kept = keep(run.connection.engine, image.id)
+    if kept is None and run.spec.image is not None:
+        image = client.image(image.id)  # it may have gone together with its row, a moment ago
+    return fix(run, image) if image is not None and kept is not False else None
 
 
 def reference(run: Run) -> str:
@@ -49,17 +49,12 @@ def fix(run: Run, image: ImageFacts) -> ImageFacts:
     return image
 
 
-def pull_beside(run: Run, then: Callable[[Run], None]) -> None:
-    """Pull the image in a thread of its own, then go on with `then` there: no other step waits for a download."""
-    name = f"pull-{run.attempt.short_id}"
-    threading.Thread(target=_pull, args=(run, then), name=name, daemon=True).start()
-
-
 def pull(run: Run) -> ImageFacts:
-    """Fetch the image from an allowed registry, one pull per image at a time. Raises the reason, or Cancelled."""
-    wanted = reference(run)
-    if run.job.image_id:
-        raise ExecutionFailed("image_not_found", f"{run.job.image_id} is no longer on the engine")
+    """Fetch the image from an allowed registry, one pull per image at a time. Raises the reason, or Cancelled.
+
+    A job that has an image gets that one again, or none.
+    """
+    wanted, link = reference(run), run.connection
     registry = registry_of(wanted)
     if registry not in settings.ALLOWED_REGISTRIES:
         allowed = ", ".join(settings.ALLOWED_REGISTRIES) or "none"
@@ -68,17 +63,17 @@ def pull(run: Run) -> ImageFacts:
             f"{wanted} is not on the engine, and pulls from {registry} are not allowed (allowed: {allowed})",
         )
     seconds = settings.IMAGE_PULL_SECONDS
-    Attempt.objects.filter(pk=run.attempt.pk, lease=run.lease).update(
-        step_deadline=ClockTimestamp()
-        + timedelta(seconds=2 * seconds)  # it may wait for other downloads first
-    )
-    download = _download(run.connection.client, wanted, seconds)
+    beside.allow_seconds(run, 2 * seconds)  # it may wait for other downloads first
+    key = f"{link.client.endpoint} {wanted}"
     while True:
-        try:
-            return fix(run, download.result(timeout=LOOK))
-        except FutureTimeout:
-            if Job.objects.filter(pk=run.job.pk, cancel_requested_at__isnull=False).exists():
-                raise Cancelled from None  # the download goes on; the next job finds the image
+        image = beside.wait_for(run, _downloads.start(key, lambda: _fetch(link, wanted, seconds)))
+        if run.job.image_id and image.id != run.job.image_id:
+            text = f"{run.job.image_id} is no longer on the engine, and {wanted} is another image now"
+            raise ExecutionFailed("image_not_found", text)
+        if keep(link.engine, image.id) is not False:
+            return fix(run, image)
+        time.sleep(beside.LOOK)  # until it is removed, or stays after all
+        beside.stop_if_cancelled(run)
 
 
 def registry_of(wanted: str) -> str:
@@ -87,32 +82,11 @@ def registry_of(wanted: str) -> str:
     return first if slash and ("." in first or ":" in first or first == "localhost") else "docker.io"
 
 
-def _pull(run: Run, then: Callable[[Run], None]) -> None:
-    try:
-        then(run)
-    except Exception:
-        log.exception("attempt %s: a step after its pull failed", run.attempt.short_id)
-    finally:
-        close_old_connections()
-
-
-def _download(client: EngineClient, wanted: str, seconds: float) -> Future[ImageFacts]:
-    """The one download of an image that is under way, or a new one in a thread that nobody waits for at exit."""
-    key = f"{client.endpoint} {wanted}"
-    with _pulling_lock:
-        if key not in _pulling:
-            _pulling[key] = Future()
-            threading.Thread(target=_fetch, args=(client, wanted, seconds, key), daemon=True).start()
-        return _pulling[key]
-
-
-def _fetch(client: EngineClient, wanted: str, seconds: float, key: str) -> None:
-    future = _pulling[key]
-    try:
-        with _downloads:
-            future.set_result(client.image(wanted) or client.pull(wanted, time.monotonic() + seconds))
-    except Exception as error:  # noqa: BLE001 - it is raised again where the result is awaited
-        future.set_exception(error)
-    finally:
-        with _pulling_lock:
-            del _pulling[key]
+def _fetch(link: Connection, wanted: str, seconds: float) -> ImageFacts:
+    """Pull it unless it is there by now. What comes by a pull is the site's, whatever became of the job meanwhile."""
+    if there := link.client.image(wanted):
+        return there
+    before = link.client.image_ids()
+    image = link.client.pull(wanted, time.monotonic() + seconds)
+    remember(link.engine, image, wanted, ImageOrigin.PULLED, before=before)
+    return image

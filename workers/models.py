@@ -1,4 +1,4 @@
-"""Workers: who runs the steps."""
+"""Workers: who runs the steps; and what they brought onto their engines."""
 
 from django.db import models
 from django.db.models import Q
@@ -58,3 +58,44 @@ class Worker(PublicModel):
 
     def __str__(self) -> str:
         return f"{self.engine.name}@{self.hostname}:{self.pid}"
+
+
+class ImageOrigin(models.TextChoices):
+    PULLED = "pulled", "pulled"
+    BUILT = "built", "built"
+    LOADED = "loaded", "loaded from the cache"
+
+
+class Image(models.Model):
+    """An image that the site brought onto an engine. One that somebody else put there has no row, and is not ours.
+
+    `last_used_at` moves whenever an attempt chooses the image. While `removing_until` lies ahead the image is being
+    removed, and nobody may choose it. The row goes with the image.
+    """
+
+    engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="images")
+    image_id = models.CharField(max_length=128, help_text="The engine's id of it: the hash of its content.")
+    references = models.JSONField(default=list, help_text="The names by which the site brought it, as asked.")
+    origin = models.CharField(max_length=16, choices=ImageOrigin, help_text="How it came.")
+    size = models.PositiveBigIntegerField(help_text="Bytes, layers that it shares with others included.")
+    first_seen_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+    last_used_at = models.DateTimeField(
+        db_default=ClockTimestamp(),
+        editable=False,
+        help_text="When it came, or was last chosen by an attempt.",
+    )
+    removing_until = models.DateTimeField(
+        null=True, editable=False, help_text="Set while it is removed: until then nobody chooses it."
+    )
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["engine", "image_id"], name="image_once_per_engine"),
+            models.CheckConstraint(
+                name="image_origin_known", condition=in_list("origin", ImageOrigin.values)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.references[0]) if self.references else self.image_id[:19]

@@ -1,6 +1,7 @@
 """What a knock does: claim steps and take jobs until there is nothing to do. One natural path, one room per step."""
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from django.db import InterfaceError, OperationalError, close_old_connections
@@ -12,7 +13,7 @@ from jobs.models import Attempt, AttemptStatus, Job
 from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
 from jobs.settlement import abandon, settle
-from workers import images
+from workers import beside, images
 from workers.checkpoint import checkpoint
 from workers.claims import LOST_TRIES, claim_step, give_back, load
 from workers.cleaning import NotClean, clean, hold_name
@@ -111,9 +112,7 @@ def _begin(run: Run) -> bool:
         if run.attempt.status == AttemptStatus.PREPARING and not run.job.cancel_requested_at:
             image = images.local_image(run)
             if image is None:
-                _phase(run, "pulling")
-                images.pull_beside(run, _continue_with_pull)
-                return False
+                return _step_beside(run, "pulling", images.pull)
             checkpoint("image.after")
         prepare_and_start(run, image)
     except Cancelled:
@@ -132,13 +131,20 @@ def _begin(run: Run) -> bool:
     return False
 
 
-def _continue_with_pull(run: Run) -> None:
-    """In the pull's own thread: pull, then go on as if the image had been there."""
+def _step_beside(run: Run, phase: str, step: Callable[[Run], object]) -> bool:
+    """Do `step` beside the others, then begin again. False: the attempt has not ended."""
+    _phase(run, phase)
+    beside.go_on_beside(run, phase, lambda run: _continue_after(run, step))
+    return False
+
+
+def _continue_after(run: Run, step: Callable[[Run], object]) -> None:
+    """In a thread of its own: the step, then go on as if it had never been needed."""
     with at_work(run.lease):
         try:
-            images.pull(run)
+            step(run)
         except EngineUnreachable as error:
-            log.warning("attempt %s: the engine went silent during a pull: %s", run.attempt.short_id, error)
+            log.warning("attempt %s: the engine went silent: %s", run.attempt.short_id, error)
             give_back(run, after=PATIENCE)
             return
         except (AttemptFailed, Cancelled) as error:
@@ -150,7 +156,7 @@ def _continue_with_pull(run: Run) -> None:
         except (StaleToken, *DATABASE_DOWN):
             raise
         except Exception as error:
-            log.exception("attempt %s: its pull failed by a fault of ours", run.attempt.short_id)
+            log.exception("attempt %s: failed by a fault of ours", run.attempt.short_id)
             _end_and_clean(run, Outcome(reason="internal_error", detail=f"{type(error).__name__}: {error}"))
             return
         advance(load(run.attempt.pk, run.lease, run.connection))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compute_site.core.errors import AttemptFailed, SiteError
+from workers.models import ImageOrigin
 from workers.sandbox import transfers
 from workers.sandbox.connection import EngineUnreachable
 from workers.sandbox.docker import EngineClient, ImageFacts
@@ -26,10 +27,11 @@ class NotProvided(SiteError):
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """The image and, in words, where it came from."""
+    """The image and, in words, where it came from; `origin` as its row has it, empty when it was there already."""
 
     image: ImageFacts
     how: str
+    origin: str = ""
 
 
 def provide_sandbox_image(
@@ -50,9 +52,9 @@ def provide_sandbox_image(
     return provided
 
 
-def _there(client: EngineClient, wanted: str, how: str) -> Provided | None:
+def _there(client: EngineClient, wanted: str, how: str, origin: str = "") -> Provided | None:
     image = client.image(wanted)
-    return Provided(image, how) if image is not None else None
+    return Provided(image, how, origin) if image is not None else None
 
 
 def _unpacked(client: EngineClient, wanted: str, cache: Path | None, deadline: float) -> Provided | None:
@@ -61,19 +63,19 @@ def _unpacked(client: EngineClient, wanted: str, cache: Path | None, deadline: f
         return None
     with suppress(AttemptFailed):
         transfers.load(client, cache / PACKED, deadline)
-    return _there(client, wanted, "loaded from the cache")
+    return _there(client, wanted, "loaded from the cache", ImageOrigin.LOADED)
 
 
 def _made(client: EngineClient, wanted: str, base: str, dockerfile: Path, deadline: float) -> Provided:
     try:
         if not wanted.startswith(OURS):
-            return Provided(client.pull(wanted, deadline), "pulled")
+            return Provided(client.pull(wanted, deadline), "pulled", ImageOrigin.PULLED)
         transfers.build(client, wanted, dockerfile.read_bytes(), {"BASE": base}, deadline)
     except EngineUnreachable:
         raise
     except AttemptFailed as error:
         raise NotProvided(_way_out(wanted, base, error)) from error
-    if (built := _there(client, wanted, f"built from {base}")) is None:
+    if (built := _there(client, wanted, f"built from {base}", ImageOrigin.BUILT)) is None:
         raise NotProvided(f"the engine built {wanted} from {base} and does not have it.")
     return built
 

@@ -5,7 +5,7 @@ from celery import shared_task
 from compute_site.core.pulse import pulse
 from environments.models import Engine
 from jobs import results, retention
-from workers import lifecycle, presence, reclaim, repair, sweep
+from workers import image_retention, lifecycle, presence, reclaim, repair, sweep
 
 
 @shared_task(name="workers.pulse", ignore_result=True)
@@ -30,8 +30,10 @@ def knock(engine_id: int, passed_on: bool = False) -> None:
 
 @shared_task(name="workers.sweep", ignore_result=True)
 def sweep_engine(engine_id: int) -> None:
-    """Remove what is left on the engine without a live attempt."""
-    sweep.sweep(Engine.objects.get(pk=engine_id))
+    """Remove what is left on the engine without a live attempt, and the images that nobody uses any more."""
+    engine = Engine.objects.get(pk=engine_id)
+    sweep.sweep(engine)
+    image_retention.remove_unused(engine)
 
 
 @shared_task(name="workers.repair_knocks", ignore_result=True)

@@ -160,7 +160,7 @@ class EngineAdmin(EditedAdmin):
     readonly_fields = (
         *("state", "docker_id", "workspace_mode", "disk_mode", "found"),
         *(when("probed_at"), when("worker_seen_at", "worker last seen")),
-        when("unreachable_since", "unreachable since"),
+        *(when("unreachable_since", "unreachable since"), when("images_cleaned_at", "images last cleaned")),
     )
     fieldsets = (
         (None, {"fields": ("name", "host", "kind", "state", "seen_version")}),
@@ -169,7 +169,7 @@ class EngineAdmin(EditedAdmin):
             "Upkeep",
             {
                 "fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval"),
-                "description": "Kept for imports and exports. Nothing acts on them yet: no image is removed.",
+                "description": "Images that the site brought are removed when unused for so long; an operator's own never.",
             },
         ),
         ("Measuring", {"fields": ("enable_benchmark",)}),

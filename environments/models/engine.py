@@ -64,20 +64,24 @@ class Engine(EditedModel):
     )
     image_retention_days = models.PositiveIntegerField(
         default=7,
-        help_text="Days that an unused image is to be kept (at least 1). Only recorded: the site removes no images.",
+        help_text="Days that an image stays which the site brought and nobody uses (at least 1).",
     )
     image_cleanup_interval = models.PositiveIntegerField(
         default=86_400,
-        help_text="Seconds between image clean-ups (at least 3600). Only recorded: the site removes no images.",
+        help_text="Seconds between two removals of images that nobody uses any more (at least 3600).",
     )
     payment_claim_interval = models.PositiveIntegerField(
         default=3_600,
-        help_text="Seconds between payment claims (at least 60). Only recorded: jobs are billed when they end.",
+        help_text="Seconds between payment claims (at least 60). Only recorded: a job is billed when it ends, so"
+        " there is nothing to claim.",
     )
     enable_benchmark = models.BooleanField(
         default=False,
         help_text="Opens the whole host to those who measure it (BENCHMARK_… settings), one job at a time and alone."
         " A measuring tool, not an offer.",
+    )
+    images_cleaned_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its unused images were last removed."
     )
     docker_id = models.CharField(
         max_length=128,

@@ -30,6 +30,7 @@ from workers.fleet.models import (
     Unit,
 )
 from workers.lifecycle import register
+from workers.models import Image
 
 RUN = ("created", "starting", "running")
 GPU = "GPU-00000000-0000-0000-0000-0000000{:05d}"
@@ -55,6 +56,13 @@ def make_jobs(number: int, user: Any) -> Attempt:
     site = make_site(f"e{number}")
     gpu = GPU.format(number)
     device = Device.objects.create(host=site.host, uuid=gpu, model="H200", memory_mib=143_000)
+    Image.objects.create(
+        engine=site.engine,
+        image_id=f"sha256:{number:064}",
+        references=["busybox:1"],
+        origin="pulled",
+        size=4_000_000,
+    )
     create_environment(
         site.engine, "gpu", cpu="4-5", ram_mib=1024, disk_mib=1000, devices={"gpu": [gpu]}, prices={"gpu": 3}
     )

@@ -54,7 +54,7 @@ def test_a_pull_that_fails_in_an_unforeseen_way_ends_the_attempt(site, user, acc
         raise ValueError("not a line of progress")
 
     monkeypatch.setattr(images, "pull", broken)
-    runner._continue_with_pull(run_of(attempt))
+    runner._continue_after(run_of(attempt), images.pull)
     attempt.refresh_from_db()
     assert (attempt.status, attempt.end_reason) == ("failed", "internal_error")
     assert Job.objects.get(pk=attempt.job_id).status == JobStatus.QUEUED  # it is tried again

@@ -104,6 +104,26 @@ class EngineClient(Connection):
             raise InfrastructureFailed("registry_unavailable", f"{reference} was pulled and is not there")
         return facts
 
+    def image_ids(self) -> set[str]:
+        """Ids of the local images, without those that only other images are made of."""
+        return {row["Id"] for row in self._listed("/images/json", {})}
+
+    def uses_image(self, image_id: str) -> bool:
+        """Whether any container, of whomever and in whatever state, is made from the image or from one above it."""
+        filters = json.dumps({"ancestor": [image_id]})
+        return bool(self._listed("/containers/json", {"all": "1", "filters": filters}))
+
+    def remove_image(self, reference: str) -> bool:
+        """Take a name from an image, and the image with its last name; by id only an image of one name.
+
+        Never forced. True when it is gone, False when the engine keeps it: a container uses it, or it has more names.
+        """
+        path = f"/images/{quote(reference, safe='/:@')}"
+        try:
+            return self.accepted("DELETE", path, (409,), params={"noprune": "1"}, timeout=120)
+        except NotThere:
+            return True
+
     # -- a container's life
 
     def create(self, name: str, config: dict[str, Any]) -> str:

@@ -12,7 +12,10 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686":
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """A local image. `size` in bytes; `env` as `NAME=value`; `volumes` are absolute paths."""
+    """A local image. `size` in bytes; `env` as `NAME=value`; `volumes` are absolute paths.
+
+    `tags` and `digests` are the engine's names of it: `name:tag` and `name@sha256:…`.
+    """
 
     id: str
     architecture: str
@@ -24,6 +27,8 @@ class ImageFacts:
     user: str
     size: int
     working_dir: str
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ def image_facts(raw: Mapping[str, Any]) -> ImageFacts:
         user=config.get("User") or "",
         size=raw.get("Size") or 0,
         working_dir=config.get("WorkingDir") or "",
+        tags=tuple(raw.get("RepoTags") or ()),
+        digests=tuple(raw.get("RepoDigests") or ()),
     )
 
 

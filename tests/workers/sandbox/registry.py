@@ -26,8 +26,8 @@ def digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def image() -> tuple[bytes, dict[str, bytes]]:
-    """A manifest and its blobs: one layer with one file."""
+def image(salt: str = "") -> tuple[bytes, dict[str, bytes]]:
+    """A manifest and its blobs: one layer with one file. `salt` makes it an image of its own."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         entry = tarfile.TarInfo("hello")
@@ -39,7 +39,7 @@ def image() -> tuple[bytes, dict[str, bytes]]:
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Cmd": ["/hello"], "Env": ["A=1"]},
+            "config": {"Cmd": ["/hello"], "Env": ["A=1"]} | ({"Labels": {"salt": salt}} if salt else {}),
             "rootfs": rootfs,
         }
     ).encode()
@@ -88,9 +88,11 @@ class Registry(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[str]:
-    """`127.0.0.1:port` of a registry that answers while the block runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+def running_registry(salt: str = "") -> Iterator[str]:
+    """`127.0.0.1:port` of a registry that answers while the block runs; with the image of this `salt`."""
+    manifest, blobs = image(salt)
+    served = type("Salted", (Registry,), {"manifest": manifest, "blobs": blobs})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), served)
     server.daemon_threads = True
     server.block_on_close = False
     threading.Thread(target=server.serve_forever, daemon=True).start()
