@@ -14,6 +14,7 @@ PLACES: dict[str, dict[str, str]] = {
         "environments.engine": "deployed_code",
         "environments.device": "memory",
         "workers.image": "layers",
+        "workers.imagescan": "policy",
     },
     "Money": {
         "billing.account": "account_balance_wallet",

@@ -1,6 +1,7 @@
 """Settings, all from the environment (see .env.example). Nothing here needs a running service to import."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ LOG_CAP_BYTES = env.int("LOG_CAP_BYTES", default=16 * 1024 * 1024)  # per stream
 WORKER_TTL_SECONDS = env.int("WORKER_TTL_SECONDS", default=15)  # silent for longer = lost
 STEP_LEASE_SECONDS = env.int("STEP_LEASE_SECONDS", default=20)  # renewed by the worker's heartbeat
 IMAGE_PULL_SECONDS = env.int("IMAGE_PULL_SECONDS", default=900)
+# The operator's scanner, split into words as a shell would: empty = none. {image} becomes the id of the image.
+try:
+    IMAGE_SCAN_COMMAND = shlex.split(env.str("IMAGE_SCAN_COMMAND", default=""))
+except ValueError as error:
+    raise ImproperlyConfigured(f"IMAGE_SCAN_COMMAND cannot be split into words: {error}.") from error
+if IMAGE_SCAN_COMMAND and not any("{image}" in word for word in IMAGE_SCAN_COMMAND):
+    raise ImproperlyConfigured("IMAGE_SCAN_COMMAND names no image; write {image} where its id is to stand.")
+IMAGE_SCAN_SECONDS = env.int("IMAGE_SCAN_SECONDS", default=300)
+IMAGE_SCAN_KEPT_SECONDS = env.int("IMAGE_SCAN_KEPT_SECONDS", default=86_400)  # then an image is scanned again
 ALLOWED_REGISTRIES = env.list("ALLOWED_REGISTRIES", default=["docker.io"])  # pulls from others are refused
 STOP_GRACE_SECONDS = env.int("STOP_GRACE_SECONDS", default=10)
 RETRY_BACKOFF_SECONDS = env.int("RETRY_BACKOFF_SECONDS", default=5)

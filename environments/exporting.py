@@ -21,6 +21,7 @@ from environments.models import (
     FreeTier,
     Resource,
     ResourceKind,
+    ScanPolicy,
     Sharing,
     Tier,
 )
@@ -47,6 +48,7 @@ def export_engine(engine: Engine) -> dict[str, Any]:
         "imageRetentionDays": engine.image_retention_days,
         "imageCleanupInterval": engine.image_cleanup_interval,
         "paymentClaimInterval": engine.payment_claim_interval,
+        **_scanning(engine),
         "enableBenchmark": engine.enable_benchmark,
         "environments": [export_environment(row) for row in rows.order_by("slug")],
     }
@@ -78,6 +80,13 @@ def _endpoint(engine: Engine) -> dict[str, Any]:
     host, _, port = engine.endpoint.removeprefix("tcp://").rpartition(":")
     tls = {"caPath": engine.tls_ca, "certPath": engine.tls_certificate, "keyPath": engine.tls_key}
     return {"host": host, "port": int(port), **{key: value for key, value in tls.items() if value}}
+
+
+def _scanning(engine: Engine) -> dict[str, Any]:
+    """In Ocean Node's own word where it has one."""
+    policy = engine.scan_policy
+    own = {"scanPolicy": policy} if policy == ScanPolicy.REPORT else {}
+    return {"scanImages": policy != ScanPolicy.OFF, **own}
 
 
 def _durations(terms: Environment | FreeTier) -> dict[str, int]:

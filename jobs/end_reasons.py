@@ -48,7 +48,9 @@ END_REASONS: dict[str, EndReason] = {
     "no_result": _job("result.json is missing or not acceptable."),
     "image_not_found": _asked("The image does not exist, or the site has no access to it."),
     "image_unauthorized": _asked("The registry refused access to the image."),
-    "image_refused": _asked("The image cannot run here (wrong architecture, or nothing to run)."),
+    "image_refused": _asked(
+        "The image may not run here (wrong architecture, nothing to run, or findings of the scanner)."
+    ),
     "command_not_found": _asked("The program to run was not found in the image, or is not executable."),
     "input_unavailable": _asked("An input could not be fetched."),
     "input_mismatch": _asked("An input differs from its declared sha256."),

@@ -15,7 +15,7 @@ from environments.editing import activate_engine, drain_engine
 from environments.models import EngineState
 from environments.slots import device_names, uuids_of
 from jobs.models import Attempt
-from workers.models import Image, Worker, WorkerStatus
+from workers.models import Image, ImageScan, Verdict, Worker, WorkerStatus
 
 SHOWN = 50  # attempts on a worker's page
 
@@ -186,6 +186,32 @@ class ImageAdmin(ReadOnlyAdmin):
         if image.removing_until is not None:
             return "being removed"
         return f"when unused for {image.engine.image_retention_days} days, and no container or unfinished job needs it"
+
+
+@admin.register(ImageScan)
+class ImageScanAdmin(ReadOnlyAdmin):
+    """What the operator's scanner said, on engines with a scan policy."""
+
+    list_display = ["name", "engine", "found", when("scanned_at", "scanned")]
+    list_filter = ["verdict", "engine"]
+    list_filter_submit = True
+    list_select_related = ["engine"]
+    search_fields = ["image_id", "reference"]
+    search_help_text = "Name or id of an image, any part of it."
+    fields = ["engine", "reference", "image_id", "found", when("scanned_at", "scanned"), "said"]
+    readonly_fields = fields
+
+    @display(description="image", ordering="reference")
+    def name(self, scan: ImageScan) -> str:
+        return long(scan)
+
+    @display(
+        description="verdict",
+        ordering="verdict",
+        label={Verdict.CLEAN: "success", Verdict.FINDINGS: "danger", Verdict.FAILED: "warning"},
+    )
+    def found(self, scan: ImageScan) -> str:
+        return scan.verdict
 
 
 def _live(worker: Worker) -> Worker:

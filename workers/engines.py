@@ -53,8 +53,12 @@ _lock = threading.Lock()
 
 def client_for(engine: Engine) -> EngineClient:
     """A new client for the engine's endpoint; nothing is sent yet."""
-    tls = Tls(engine.tls_ca, engine.tls_certificate, engine.tls_key) if engine.tls_ca else None
-    return EngineClient(engine.endpoint, tls=tls)
+    return EngineClient(engine.endpoint, tls=tls_of(engine))
+
+
+def tls_of(engine: Engine) -> Tls | None:
+    """The files by which the engine is reached, None for one without TLS."""
+    return Tls(engine.tls_ca, engine.tls_certificate, engine.tls_key) if engine.tls_ca else None
 
 
 def connect(engine: Engine) -> Connection:

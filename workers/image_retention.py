@@ -16,7 +16,7 @@ from environments.models import Engine
 from jobs.models import Attempt, Job
 from jobs.models.job import FINAL
 from workers.engines import Connection, connect
-from workers.models import Image
+from workers.models import Image, ImageScan
 from workers.sandbox.docker import EngineUnreachable
 from workers.sandbox.refusals import split_reference
 
@@ -35,7 +35,7 @@ def remove_unused(engine: Engine, now: datetime | None = None) -> list[str]:
     if not _claim_pass(fresh, now):
         return []
     try:
-        _forget_gone(link)
+        _forget_gone(link, now)
         limit = now - timedelta(days=fresh.image_retention_days)
         removed = [str(row) for row in _unused(link, limit) if _removed(link, row)]
     except EngineUnreachable:
@@ -57,10 +57,18 @@ def _claim_pass(engine: Engine, now: datetime) -> bool:
     return Engine.objects.filter(pk=engine.pk, images_cleaned_at=last).update(images_cleaned_at=now) == 1
 
 
-def _forget_gone(link: Connection) -> None:
-    """Rows of images that somebody else removed go. The rows are read first: an image has come before its row."""
+def _forget_gone(link: Connection, now: datetime) -> None:
+    """Rows of images that somebody else removed go, and old verdicts on what is gone.
+
+    The rows are read first: an image has come before its row.
+    """
     rows = list(Image.objects.filter(engine=link.engine))
-    there = link.client.image_ids() if rows else set()
+    old = now - timedelta(seconds=settings.IMAGE_SCAN_KEPT_SECONDS)
+    verdicts = ImageScan.objects.filter(engine=link.engine, scanned_at__lt=old)
+    if not rows and not verdicts.exists():
+        return
+    there = link.client.image_ids()
+    verdicts.exclude(image_id__in=there).delete()
     for row in rows:
         if row.image_id not in there and link.client.image(row.image_id) is None:
             Image.objects.filter(pk=row.pk, last_used_at=row.last_used_at).delete()

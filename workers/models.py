@@ -73,7 +73,7 @@ class Image(models.Model):
     removed, and nobody may choose it. The row goes with the image.
     """
 
-    engine = models.ForeignKey(Engine, on_delete=models.PROTECT, related_name="images")
+    engine = models.ForeignKey(Engine, on_delete=models.CASCADE, related_name="images")
     image_id = models.CharField(max_length=128, help_text="The engine's id of it: the hash of its content.")
     references = models.JSONField(default=list, help_text="The names by which the site brought it, as asked.")
     origin = models.CharField(max_length=16, choices=ImageOrigin, help_text="How it came.")
@@ -99,3 +99,37 @@ class Image(models.Model):
 
     def __str__(self) -> str:
         return str(self.references[0]) if self.references else self.image_id[:19]
+
+
+class Verdict(models.TextChoices):
+    CLEAN = "clean", "clean"
+    FINDINGS = "findings", "findings"
+    FAILED = "failed", "failed"
+
+
+class ImageScan(models.Model):
+    """What the operator's scanner last said of an image on an engine, whoever brought the image there.
+
+    A row beside the images, not in them: one of them would make an operator's image ours.
+    """
+
+    engine = models.ForeignKey(Engine, on_delete=models.CASCADE, related_name="image_scans")
+    image_id = models.CharField(max_length=128, help_text="The engine's id of it: the hash of its content.")
+    reference = models.CharField(max_length=255, help_text="The name by which the job asked for it.")
+    verdict = models.CharField(
+        max_length=16, choices=Verdict, help_text="Failed: it was not scanned, and is at the next attempt."
+    )
+    said = models.TextField(blank=True, help_text="The last lines of the scanner.")
+    scanned_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["engine", "image_id"], name="image_scan_once_per_engine"),
+            models.CheckConstraint(
+                name="image_scan_verdict_known", condition=in_list("verdict", Verdict.values)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference

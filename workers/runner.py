@@ -13,7 +13,7 @@ from jobs.models import Attempt, AttemptStatus, Job
 from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
 from jobs.settlement import abandon, settle
-from workers import beside, images
+from workers import beside, images, scanning
 from workers.checkpoint import checkpoint
 from workers.claims import LOST_TRIES, claim_step, give_back, load
 from workers.cleaning import NotClean, clean, hold_name
@@ -113,6 +113,8 @@ def _begin(run: Run) -> bool:
             image = images.local_image(run)
             if image is None:
                 return _step_beside(run, "pulling", images.pull)
+            if not scanning.may_run(run, image):
+                return _step_beside(run, "scanning", scanning.scan_image)
             checkpoint("image.after")
         prepare_and_start(run, image)
     except Cancelled:
@@ -159,7 +161,9 @@ def _continue_after(run: Run, step: Callable[[Run], object]) -> None:
             log.exception("attempt %s: failed by a fault of ours", run.attempt.short_id)
             _end_and_clean(run, Outcome(reason="internal_error", detail=f"{type(error).__name__}: {error}"))
             return
-        advance(load(run.attempt.pk, run.lease, run.connection))
+        fresh = load(run.attempt.pk, run.lease, run.connection)
+        fresh.scanned = run.scanned
+        advance(fresh)
 
 
 def _end_and_clean(run: Run, outcome: Outcome) -> None:

@@ -17,6 +17,7 @@ from jobs.transitions import move_attempt, move_job
 from workers import job_file
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
+from workers.models import ImageScan
 from workers.sandbox import cgroup, config, readback
 from workers.sandbox.docker import ImageFacts, NameTaken
 from workers.sandbox.spec import Spec, final_argv
@@ -42,6 +43,7 @@ class Run:
     lease: UUID
     connection: Connection
     body: dict[str, Any] | None = field(default=None, repr=False)
+    scanned: ImageScan | None = None  # by this run itself, a moment ago
 
     @cached_property
     def spec(self) -> JobSpec:

@@ -168,7 +168,10 @@ class EngineAdmin(EditedAdmin):
         (
             "Upkeep",
             {
-                "fields": ("image_retention_days", "image_cleanup_interval", "payment_claim_interval"),
+                "fields": (
+                    *("image_retention_days", "image_cleanup_interval", "scan_policy"),
+                    "payment_claim_interval",
+                ),
                 "description": "Images that the site brought are removed when unused for so long; an operator's own never.",
             },
         ),

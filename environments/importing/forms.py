@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from compute_site.core.numbers import shown
@@ -13,7 +14,7 @@ from environments.importing.plan import Note
 from environments.importing.reading import Reading, Report
 from environments.importing.resources import read_resources, slug_at
 from environments.importing.wanted import WantedEngine, WantedEnvironment
-from environments.models import Tier
+from environments.models import ScanPolicy, Tier
 from environments.models.engine import NO_ENVIRONMENT
 
 TLS = {"caPath": "tls_ca", "certPath": "tls_certificate", "keyPath": "tls_key"}
@@ -23,8 +24,7 @@ UPKEEP = {
     "paymentClaimInterval": "payment_claim_interval",
 }
 NOT_KEPT = {
-    "scanImages": "images are not scanned yet.",
-    "scanImageDBUpdateInterval": "images are not scanned yet.",
+    "scanImageDBUpdateInterval": "the scanner sees to its own data.",
     "clusterMode": "an engine stands for itself here.",
 }
 NO_NETWORK = "jobs get no network here yet."
@@ -61,9 +61,11 @@ def _engine(entry: Reading, tokens: Mapping[str, str]) -> WantedEngine:
     upkeep = {key: entry.whole(key) for key in UPKEEP}
     for key, why in NOT_KEPT.items():
         entry.drop(key, why)
-    fields = {UPKEEP[key]: value for key, value in upkeep.items() if value is not None}
+    fields: dict[str, Any] = {UPKEEP[key]: value for key, value in upkeep.items() if value is not None}
     if "enableBenchmark" in entry:
         fields["enable_benchmark"] = entry.flag("enableBenchmark")
+    if (policy := _scan_policy(entry)) is not None:
+        fields["scan_policy"] = policy
     return WantedEngine(
         path=entry.path,
         endpoint=endpoint,
@@ -71,6 +73,28 @@ def _engine(entry: Reading, tokens: Mapping[str, str]) -> WantedEngine:
         fields=fields,
         environments=_environments(entry, tokens),
     )
+
+
+def _scan_policy(entry: Reading) -> str | None:
+    """`scanPolicy` is our own word; Ocean Node has `scanImages`, which refuses. None: it stays as it is."""
+    policy = entry.text("scanPolicy") or None
+    if "scanImages" not in entry:
+        return policy
+    wanted = ScanPolicy.REFUSE.value if entry.flag("scanImages") else ScanPolicy.OFF.value
+    if policy is not None:
+        if (policy == ScanPolicy.OFF) != (wanted == ScanPolicy.OFF):
+            text = (
+                f"scanImages is {str(entry.flag('scanImages')).lower()} and scanPolicy is {policy}; keep one."
+            )
+            entry.report.refuse(entry.at("scanPolicy"), text)
+        return policy
+    if wanted != ScanPolicy.OFF and not settings.IMAGE_SCAN_COMMAND:
+        text = (
+            "there is no scanner, so the scan policy stays as it is; set IMAGE_SCAN_COMMAND and import again."
+        )
+        entry.report.note(entry.at("scanImages"), text)
+        return None
+    return wanted
 
 
 def _endpoint(entry: Reading) -> str:

@@ -18,6 +18,7 @@ NAMES = {
     "image_retention_days": "imageRetentionDays",
     "image_cleanup_interval": "imageCleanupInterval",
     "payment_claim_interval": "paymentClaimInterval",
+    "scan_policy": "scanPolicy",
     "enable_benchmark": "enableBenchmark",
     "endpoint": "socketPath",
     "tls_ca": "caPath",

@@ -116,5 +116,5 @@ class WantedEngine:
     path: str
     endpoint: str
     tls: Mapping[str, str]
-    fields: Mapping[str, int]
+    fields: Mapping[str, Any]
     environments: Sequence[WantedEnvironment] = field(default_factory=list)

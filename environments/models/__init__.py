@@ -3,7 +3,7 @@
 from environments.models.access import AccessKind, AccessList, AccessListEntry, AccessRule, WalletAddress
 from environments.models.constraint import Constraint, constraint_path
 from environments.models.edit import Door, Edit
-from environments.models.engine import Engine, EngineKind, EngineState
+from environments.models.engine import Engine, EngineKind, EngineState, ScanPolicy
 from environments.models.environment import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Environment, EnvironmentState
 from environments.models.host import Core, Device, DeviceHealth, Host
 from environments.models.offer import FreeResource, FreeTier, Price, PriceList
@@ -50,6 +50,7 @@ __all__ = [
     "Resource",
     "ResourceDevice",
     "ResourceKind",
+    "ScanPolicy",
     "Sharing",
     "SlotSet",
     "Slots",

@@ -2,6 +2,7 @@
 
 import re
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
@@ -26,6 +27,12 @@ class EngineState(models.TextChoices):
     ACTIVE = "active", "active"
     DRAINING = "draining", "draining"
     DISABLED = "disabled", "disabled"
+
+
+class ScanPolicy(models.TextChoices):
+    OFF = "off", "off"
+    REPORT = "report", "report"
+    REFUSE = "refuse", "refuse"
 
 
 class Engine(EditedModel):
@@ -69,6 +76,14 @@ class Engine(EditedModel):
     image_cleanup_interval = models.PositiveIntegerField(
         default=86_400,
         help_text="Seconds between two removals of images that nobody uses any more (at least 3600).",
+    )
+    scan_policy = models.CharField(
+        max_length=16,
+        choices=ScanPolicy,
+        default=ScanPolicy.OFF,
+        error_messages={"invalid_choice": "Found “%(value)s”; write off, report or refuse."},
+        help_text="Whether an image that a job names is scanned before it runs (IMAGE_SCAN_COMMAND): report tells the job"
+        " of findings, refuse does not run it.",
     )
     payment_claim_interval = models.PositiveIntegerField(
         default=3_600,
@@ -125,6 +140,9 @@ class Engine(EditedModel):
             models.CheckConstraint(name="engine_kind_known", condition=in_list("kind", EngineKind.values)),
             models.CheckConstraint(name="engine_state_known", condition=in_list("state", EngineState.values)),
             models.CheckConstraint(
+                name="engine_scan_policy_known", condition=in_list("scan_policy", ScanPolicy.values)
+            ),
+            models.CheckConstraint(
                 name="engine_docker_has_host",
                 condition=Q(kind=EngineKind.DOCKER, host__isnull=False)
                 | Q(kind=EngineKind.FLEET, host__isnull=True),
@@ -161,6 +179,8 @@ class Engine(EditedModel):
             errors["host"] = "A Docker engine stands on a host; choose one."
         if self.kind == EngineKind.FLEET and self.enable_benchmark:
             errors["enable_benchmark"] = "A fleet engine has no host to measure; leave it off."
+        if error := self._scan_error():
+            errors["scan_policy"] = error
         if self.kind == EngineKind.FLEET and self.host_id is not None:
             errors["host"] = "A fleet engine has no host; leave it empty."
         if self.state == EngineState.ACTIVE and not self._has_environment():
@@ -177,6 +197,15 @@ class Engine(EditedModel):
 
     def _has_environment(self) -> bool:
         return self.pk is not None and self.environments.exclude(state="retired").exists()
+
+    def _scan_error(self) -> str:
+        if self.scan_policy not in (ScanPolicy.REPORT, ScanPolicy.REFUSE):
+            return ""
+        if self.kind == EngineKind.FLEET:
+            return "A fleet engine has no images to scan; leave it off."
+        if not settings.IMAGE_SCAN_COMMAND:
+            return f"Found “{self.scan_policy}”, and there is no scanner; set IMAGE_SCAN_COMMAND, or leave it off."
+        return ""
 
     def _endpoint_errors(self) -> dict[str, str]:
         tls = {name: getattr(self, name) for name in ("tls_ca", "tls_certificate", "tls_key")}

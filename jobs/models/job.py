@@ -50,7 +50,7 @@ class Job(PublicModel):
     | preparing, running, collecting | failed, cancelled | settled |
     | collecting | succeeded | settled |
 
-    `phase` names the substate while preparing: workspace, or pulling while its image is fetched. Only
+    `phase` names the substate while preparing: workspace, or pulling and scanning while its image is. Only
     `jobs.transitions` changes `status`. The end reason is written once and never overwritten.
     """
 

@@ -30,7 +30,7 @@ from workers.fleet.models import (
     Unit,
 )
 from workers.lifecycle import register
-from workers.models import Image
+from workers.models import Image, ImageScan
 
 RUN = ("created", "starting", "running")
 GPU = "GPU-00000000-0000-0000-0000-0000000{:05d}"
@@ -56,6 +56,9 @@ def make_jobs(number: int, user: Any) -> Attempt:
     site = make_site(f"e{number}")
     gpu = GPU.format(number)
     device = Device.objects.create(host=site.host, uuid=gpu, model="H200", memory_mib=143_000)
+    ImageScan.objects.create(
+        engine=site.engine, image_id="sha256:0", reference="busybox:1", verdict="findings", said="CVE-1"
+    )
     Image.objects.create(
         engine=site.engine,
         image_id=f"sha256:{number:064}",

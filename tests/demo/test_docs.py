@@ -102,6 +102,7 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "PROVIDER_KEY_RING": "empty",
         "FLEET_INTERNAL_TOKEN": "empty",
         "CACHE_DIR": "empty",
+        "IMAGE_SCAN_COMMAND": "empty",
         "PULSE_FILE": "empty",
         "BENCHMARK_CURRENCY": "empty",
         "BENCHMARK_CORE_PRICE": "empty",

@@ -381,6 +381,7 @@ class TestMachines:
         data = {
             "name": "x", "host": host.pk, "kind": "docker", "endpoint": "unix:///run/docker.sock",
             "image_retention_days": 7, "image_cleanup_interval": 86400, "payment_claim_interval": 3600,
+            "scan_policy": "off",
         }  # fmt: skip
         assert field in errors(browser.post("/admin/environments/engine/add/", data | changes))
         assert not Engine.objects.exists()
@@ -433,6 +434,7 @@ def test_the_switch_of_an_engine_makes_a_benchmark_environment_that_is_to_be_rea
     page = f"/admin/environments/engine/{engine.pk}/change/"
     values = {"name": "local", "host": engine.host.pk, "kind": "docker", "endpoint": engine.endpoint}
     values |= {"image_retention_days": 7, "image_cleanup_interval": 86_400, "payment_claim_interval": 3_600}
+    values["scan_policy"] = "off"
     answer = browser.post(
         page, {**values, "seen_version": engine.version, "enable_benchmark": "on"}, follow=True
     )

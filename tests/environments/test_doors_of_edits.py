@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.messages import get_messages
 from django.core.exceptions import ValidationError
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from compute_site.core.admin import STALE
@@ -23,11 +23,16 @@ from tests.environments.doors_files import IMPORT, as_text
 from tests.environments.importing.conftest import everything, nested, offer
 from tests.environments.test_admin import errors, fields_of, page, row
 from tests.environments.test_doors import FILES, every_door, other  # noqa: F401
-from tests.factories import client_of
+from tests.factories import client_of, make_user
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 ENGINE = {"kind": "docker", "endpoint": "unix:///run/docker.sock"}
-UPKEEP = {"image_retention_days": 7, "image_cleanup_interval": 86_400, "payment_claim_interval": 3_600}
+UPKEEP: dict[str, Any] = {
+    "image_retention_days": 7,
+    "image_cleanup_interval": 86_400,
+    "payment_claim_interval": 3_600,
+}
+UPKEEP["scan_policy"] = "off"
 IN_FILE = {
     "tls_ca": "caPath",
     "tls_certificate": "certPath",
@@ -36,7 +41,9 @@ IN_FILE = {
     "image_cleanup_interval": "imageCleanupInterval",
     "payment_claim_interval": "paymentClaimInterval",
     "endpoint": "socketPath",
+    "scan_policy": "scanPolicy",
 }
+NO_SCANNER = "Found “{}”, and there is no scanner; set IMAGE_SCAN_COMMAND, or leave it off."
 INCOMPLETE = "TLS needs all three files: CA, certificate and key; enter this one or leave all empty."
 TCP = {"endpoint": "tcp://10.0.0.1:2376"}
 
@@ -75,9 +82,12 @@ def by_file(engine: dict[str, Any], host: str) -> dict[str, list[str]]:
          "engine_image_cleanup_at_least_hourly"),
         ({"payment_claim_interval": -1}, "payment_claim_interval", "Found -1; enter a whole number, 0 or more.",
          "engine_claim_at_least_a_minute"),
+        ({"scan_policy": "refuse"}, "scan_policy", NO_SCANNER.format("refuse"), ""),
+        ({"scan_policy": "report"}, "scan_policy", NO_SCANNER.format("report"), ""),
     ],
 )  # fmt: skip
-def test_an_engine_that_may_not_be(browser, engine, host, wrong, at, says, constraint):
+def test_an_engine_that_may_not_be(browser, engine, host, settings, wrong, at, says, constraint):
+    settings.IMAGE_SCAN_COMMAND = []
     before = everything()
     values = ENGINE | wrong
     answer = browser.post(
@@ -93,6 +103,45 @@ def test_an_engine_that_may_not_be(browser, engine, host, wrong, at, says, const
         with pytest.raises(IntegrityError) as error, transaction.atomic():
             Engine.objects.filter(pk=engine.pk).update(**wrong)
         assert constraint_name(error.value) == constraint
+    assert everything() == before
+
+
+def test_a_scan_policy_without_a_scanner_by_every_file_door(engine, settings, tmp_path):
+    """By REST, by command, by setting; and an edit of an engine that has one from before."""
+    settings.IMAGE_SCAN_COMMAND = []
+    file = nested(offer(), scanPolicy="report")
+    (tmp_path / "a.json").write_text(as_text(file))
+    settings.DOCKER_COMPUTE_ENVIRONMENTS = as_text(file)
+    before = everything()
+    for arguments in ([str(tmp_path / "a.json")], ["--from-settings"]):
+        with pytest.raises(CommandError) as error:
+            call_command("import_environments", *arguments, stdout=StringIO())
+        assert f"[0].scanPolicy: {NO_SCANNER.format('report')}" in str(error.value)
+    staff = make_user("staff")
+    staff.is_staff = staff.is_superuser = True
+    staff.save()
+    answer = client_of(staff).post(IMPORT, {"configuration": file}, format="json")
+    assert answer.status_code == 400
+    (said,) = [one for one in answer.json()["errors"] if one["pointer"].endswith("/scanPolicy")]
+    assert said["detail"] == NO_SCANNER.format("report")
+    assert everything() == before
+    Engine.objects.update(scan_policy="refuse")
+    assert refused(Engine.objects.get().full_clean) == {"scan_policy": [NO_SCANNER.format("refuse")]}
+
+
+def test_a_scan_policy_that_there_is_not(engine, settings):
+    settings.IMAGE_SCAN_COMMAND = ["true", "{image}"]
+    before = everything()
+    engine.scan_policy = "often"
+    words = "Found “often”; write off, report or refuse."
+    assert refused(engine.full_clean) == {"scan_policy": [words]}
+    found = refused(lambda: import_configuration(nested(offer(), scanPolicy="often"), Choice()))
+    assert found == {"[0].scanPolicy": [words]}
+    with pytest.raises(IntegrityError) as error, transaction.atomic():
+        Engine.objects.update(scan_policy="often")
+    assert constraint_name(error.value) == "engine_scan_policy_known"
+    fleet = Engine(name="fleet", kind="fleet", scan_policy="refuse")
+    assert refused(fleet.full_clean)["scan_policy"] == ["A fleet engine has no images to scan; leave it off."]
     assert everything() == before
 
 

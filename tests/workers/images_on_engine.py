@@ -1,7 +1,8 @@
 """An engine's rows and the real engine beside them, with images of the test's own: fixtures for tests of images."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from jobs.models import Attempt, Job
 from tests.factories import make_account, make_site, make_user, submit, take
 from tests.workers.sandbox.conftest import needed
 from tests.workers.sandbox.registry import running_registry
-from workers import images
+from workers import beside, images
 from workers.engines import Connection, connect, disconnect
 from workers.models import Image
 from workers.sandbox.docker import ImageFacts
@@ -46,7 +47,11 @@ class Place:
 
     def run(self, tag: str = "1", **fields: Any) -> Run:
         """A job of the image that was taken, on its way to step 4."""
-        attempt = take(submit(self.user, image=self.name(tag), **fields))
+        return self.run_of(submit(self.user, image=self.name(tag), **fields))
+
+    def run_of(self, job: Job) -> Run:
+        """The job, taken."""
+        attempt = take(job)
         assert attempt.lease is not None
         return Run(attempt, attempt.job, attempt.lease, self.link)
 
@@ -101,4 +106,17 @@ def committed(registry: str, transactional_db: None) -> Iterator[Place]:
     yield from _cleared(make_place(registry))
 
 
-__all__ = ["Place", "again", "committed", "force_remove", "place", "registry"]
+def _at_once(once: Any, key: str, work: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(work())
+    return future
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done beside the steps is done in the test's own thread, and in its transaction."""
+    monkeypatch.setattr(beside, "go_on_beside", lambda run, name, then: then(run))
+    monkeypatch.setattr(beside.Once, "start", _at_once)
+
+
+__all__ = ["Place", "again", "committed", "force_remove", "in_turn", "place", "registry"]

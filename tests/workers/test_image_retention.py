@@ -19,9 +19,9 @@ from jobs.settlement import settle
 from tests.workers.images_on_engine import *  # noqa: F403 - fixtures are found by their names here
 from tests.workers.images_on_engine import Place, again, force_remove
 from tests.workers.test_races import beside, wait_for_a_waiter
-from workers import image_retention, images
+from workers import image_retention, images, tasks
 from workers.image_retention import remove_unused
-from workers.models import Image
+from workers.models import Image, ImageScan
 from workers.own_images import keep
 from workers.sandbox.docker import EngineClient, EngineUnreachable
 
@@ -95,6 +95,22 @@ class TestRetention:
         assert Engine.objects.get(pk=place.engine.pk).images_cleaned_at == first
         assert remove_unused(place.engine, first + timedelta(seconds=86_400)) == [place.name()]
 
+    def test_the_worker_s_sweep_does_it(self, place: Place, monkeypatch: pytest.MonkeyPatch):
+        place.pull()
+        Image.objects.update(last_used_at=F("last_used_at") - timedelta(days=8))
+        monkeypatch.setattr("workers.sweep.sweep", lambda engine: [])
+        tasks.sweep_engine(place.engine.pk)
+        assert not place.there(place.name())
+
+    def test_an_old_verdict_on_what_is_gone_goes(self, place: Place):
+        image = place.pull()
+        for image_id in (image.id, "sha256:gone"):
+            ImageScan.objects.create(engine=place.engine, image_id=image_id, reference="x", verdict="clean")
+        remove_unused(place.engine, in_days(0.9))
+        assert ImageScan.objects.count() == 2
+        remove_unused(place.engine, in_days(2))
+        assert ImageScan.objects.get().image_id == image.id
+
     def test_all_names_that_the_site_gave_it_go(self, place: Place):
         image = place.pull()
         place.pull("2")
@@ -112,6 +128,27 @@ class TestRetention:
             assert place.rows() == []
         finally:
             force_remove(place, theirs)
+
+    def test_under_a_digest_of_somebody_else_s_too(self, place: Place):
+        image = place.pull()
+        (ours,) = image.digests
+        theirs = f"{place.registry}/other@{ours.partition('@')[2]}"
+        place.link.client.pull(theirs, 1e12)
+        try:
+            remove_unused(place.engine, in_days(8))
+            left = place.link.client.image(image.id)
+            assert left is not None
+            assert (left.tags, left.digests) == ((), (theirs,))
+            assert place.rows() == []
+        finally:
+            force_remove(place, image.id)
+
+    def test_a_name_that_was_given_to_another_image_is_not_ours(self, place: Place, settings: Any):
+        image = place.pull()
+        place.tag(settings.SANDBOX_IMAGE, place.name())
+        assert remove_unused(place.engine, in_days(8)) == [place.name()]
+        assert not place.there(image.id)
+        assert place.there(place.name())
 
     def test_a_container_of_whomever_keeps_it_with_all_its_names(self, place: Place):
         image = place.pull()
@@ -202,7 +239,7 @@ class TestAtTheSameMoment:
         """It comes between the claim and the engine's removal, and has its image at the end, with its row."""
         image = committed.pull()
         run, pulled = committed.run(), []
-        monkeypatch.setattr(images.beside, "LOOK", 0.05)
+        monkeypatch.setattr("workers.beside.LOOK", 0.05)
         take_name = EngineClient.remove_image
         threads: list[Any] = []
 
@@ -222,20 +259,21 @@ class TestAtTheSameMoment:
         connection.close()
 
 
+@pytest.mark.usefixtures("in_turn")
 class TestPullAgain:
-    def test_a_job_gets_the_image_that_it_had(self, committed: Place):
+    def test_a_job_gets_the_image_that_it_had(self, place: Place):
         """Somebody removed it between two attempts."""
-        image = committed.pull()
-        run = committed.run()
+        image = place.pull()
+        run = place.run()
         images.local_image(run)
-        force_remove(committed, committed.name())
+        force_remove(place, place.name())
         assert images.local_image(again(run)) is None
         assert images.pull(again(run)) == image
-        (row,) = committed.rows()
+        (row,) = place.rows()
         assert row.image_id == image.id
 
-    def test_another_image_of_the_same_name_is_none(self, committed: Place):
-        run = committed.run()
+    def test_another_image_of_the_same_name_is_none(self, place: Place):
+        run = place.run()
         Job.objects.filter(pk=run.job.pk).update(image_id="sha256:" + "0" * 64)
         with pytest.raises(ExecutionFailed, match=r"image_not_found: sha256:0+ is no longer on the engine"):
             images.pull(again(run))

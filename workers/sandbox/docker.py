@@ -106,7 +106,7 @@ class EngineClient(Connection):
 
     def image_ids(self) -> set[str]:
         """Ids of the local images, without those that only other images are made of."""
-        return {row["Id"] for row in self._listed("/images/json", {})}
+        return {row["Id"] for row in self._listed("/images/json", {}, timeout=60)}
 
     def uses_image(self, image_id: str) -> bool:
         """Whether any container, of whomever and in whatever state, is made from the image or from one above it."""

@@ -1,9 +1,12 @@
 """Which engine an entry of a file is about."""
 
+import pytest
+
+from environments.importing import as_json, export_engine
 from environments.models import Core, Engine, Host
 from environments.reservations import lock_host
 from tests.environments.conftest import make_engine
-from tests.environments.importing.conftest import nested, offer, refused, run, told, whats
+from tests.environments.importing.conftest import everything, nested, offer, refused, run, told, whats
 
 
 class TestEngines:
@@ -55,6 +58,68 @@ class TestEngines:
         assert whats(plan) == {"local": "changed", "local/a": "kept"}
         engine.refresh_from_db()
         assert (engine.image_retention_days, engine.version) == (3, 10)
+
+
+class TestScanPolicy:
+    """`scanImages` is Ocean Node's, and refuses; `scanPolicy` is ours, for what it has no word for."""
+
+    @pytest.fixture(autouse=True)
+    def scanner(self, settings):
+        settings.IMAGE_SCAN_COMMAND = ["scan", "{image}"]
+
+    @pytest.mark.parametrize(
+        ("keys", "policy"),
+        [
+            ({}, "off"),
+            ({"scanImages": True}, "refuse"),
+            ({"scanImages": False}, "off"),
+            ({"scanImages": None}, "off"),
+            ({"scanPolicy": "report"}, "report"),
+            ({"scanPolicy": "refuse"}, "refuse"),
+            ({"scanImages": True, "scanPolicy": "report"}, "report"),
+        ],
+    )
+    def test_what_a_file_says_and_an_export_says_again(self, engine, keys, policy):
+        run(nested(offer(), **keys))
+        engine.refresh_from_db()
+        assert engine.scan_policy == policy
+        rows = everything()
+        exported = as_json([export_engine(engine)])
+        assert not run(exported).changes_anything
+        assert everything() == rows
+        run(nested(offer(), scanImages=policy == "off"))
+        plan = run(exported)
+        assert whats(plan) == {"local": "changed", "local/a": "kept"}
+        engine.refresh_from_db()
+        assert engine.scan_policy == policy
+
+    def test_a_file_that_says_nothing_leaves_it(self, engine):
+        run(nested(offer(), scanPolicy="report"))
+        assert not run(nested(offer())).changes_anything
+
+    def test_without_a_scanner_an_ocean_file_is_imported_with_a_note(self, engine, settings):
+        settings.IMAGE_SCAN_COMMAND = []
+        note = (
+            "[0].scanImages: there is no scanner, so the scan policy stays as it is; set IMAGE_SCAN_COMMAND"
+        )
+        assert any(line.startswith(note) for line in told(run(nested(offer(), scanImages=True))))
+        engine.refresh_from_db()
+        assert engine.scan_policy == "off"
+        Engine.objects.update(scan_policy="refuse")
+        assert not run(as_json([export_engine(Engine.objects.get())])).changes_anything
+        run(nested(offer(), scanImages=False))
+        assert Engine.objects.get().scan_policy == "off"
+
+    def test_wrong_values(self, engine):
+        refused(
+            nested(offer(), scanImages="yes"), "[0].scanImages", "Found “yes”; true or false belongs here."
+        )
+        refused(nested(offer(), scanPolicy=1), "[0].scanPolicy", "Found 1; text belongs here.")
+        for keys in (
+            {"scanImages": False, "scanPolicy": "refuse"},
+            {"scanImages": True, "scanPolicy": "off"},
+        ):
+            refused(nested(offer(), **keys), "[0].scanPolicy", "keep one.")
 
 
 def cores_of(engine: str) -> list[int]:

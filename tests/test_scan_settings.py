@@ -1,0 +1,42 @@
+"""What the settings make of the operator's scanner; each reading needs a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def read(command: str) -> subprocess.CompletedProcess[str]:
+    program = "from compute_site import settings; print(settings.IMAGE_SCAN_COMMAND)"
+    variables = {**os.environ, "IMAGE_SCAN_COMMAND": command}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", []),
+        (
+            "scan --level 'HIGH CRITICAL' --image={image}",
+            ["scan", "--level", "HIGH CRITICAL", "--image={image}"],
+        ),
+    ],
+)
+def test_words_as_a_shell_would_split_them(command: str, words: list[str]):
+    assert read(command).stdout.strip() == str(words)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("scan 'x {image}", "IMAGE_SCAN_COMMAND cannot be split into words: No closing quotation."),
+        ("trivy image", "IMAGE_SCAN_COMMAND names no image; write {image} where its id is to stand."),
+    ],
+)
+def test_what_is_no_scanner_is_said_at_once(command: str, says: str):
+    found = read(command)
+    assert found.returncode != 0
+    assert says in found.stderr
