@@ -13,6 +13,7 @@ from django.db.models import F
 from compute_site.core.db import ClockTimestamp, database_now
 from compute_site.core.errors import ExecutionFailed
 from environments.models import Engine
+from jobs.cancellation import cancel
 from jobs.models import Attempt, Job
 from jobs.outcome import Outcome
 from jobs.settlement import settle
@@ -24,6 +25,7 @@ from workers.image_retention import remove_unused
 from workers.models import Image, ImageScan
 from workers.own_images import keep
 from workers.sandbox.docker import EngineClient, EngineUnreachable
+from workers.steps import Cancelled
 
 pytestmark = pytest.mark.engine
 
@@ -271,6 +273,27 @@ class TestPullAgain:
         assert images.pull(again(run)) == image
         (row,) = place.rows()
         assert row.image_id == image.id
+
+    def test_it_waits_for_the_end_of_a_removal(self, place: Place, monkeypatch: pytest.MonkeyPatch):
+        image = place.pull()
+        Image.objects.update(removing_until=in_days(1))
+        waits: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            Image.objects.update(removing_until=None)
+
+        monkeypatch.setattr("workers.images.time.sleep", wait)
+        assert images.pull(place.run()) == image
+        assert len(waits) == 1
+
+    def test_a_cancel_ends_that_wait(self, place: Place, monkeypatch: pytest.MonkeyPatch):
+        place.pull()
+        Image.objects.update(removing_until=in_days(1))
+        run = place.run()
+        monkeypatch.setattr("workers.images.time.sleep", lambda seconds: cancel(run.job, by="ada"))
+        with pytest.raises(Cancelled):
+            images.pull(run)
 
     def test_another_image_of_the_same_name_is_none(self, place: Place):
         run = place.run()
