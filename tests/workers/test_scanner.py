@@ -118,8 +118,15 @@ def test_what_a_client_reads(output: bytes, text: str):
 def test_the_last_lines_and_none_that_was_cut():
     lines = [f"line {number}" for number in range(100)]
     assert readable("\n".join(lines).encode()).splitlines() == lines[-KEPT_LINES:]
-    cut = b"etc/shadow\n" + b"x" * (KEPT_BYTES - 20) + b"\nlast line"
-    assert readable(cut).startswith("x")
+    long = b"x" * 500
+    assert readable(b"\n".join([long] * 10)) == "\n".join([long.decode()] * 10)[-KEPT_TEXT:]
+    cut = b"etc/shadow\n" + b"\n" * KEPT_BYTES + b"last line"
+    assert readable(cut) == "last line"
+
+
+def test_only_the_end_of_its_output_is_kept():
+    script = f"echo one; echo two; head -c {KEPT_BYTES} /dev/zero | tr '\\0' '\\n'; echo last"
+    assert scan(script).said == "last"
 
 
 def test_a_worker_that_leaves_takes_its_scanners_along(tmp_path: Path):
