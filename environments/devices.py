@@ -8,10 +8,8 @@ from django.db.models import F
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.models import save_clean
-from environments.models import Device, DeviceHealth, Host
+from environments.models import NVIDIA, Device, DeviceHealth, Host
 from environments.reservations import lock_host
-
-PLATFORM = "nvidia"
 
 
 class Facts(Protocol):
@@ -27,7 +25,7 @@ class Facts(Protocol):
     def driver_version(self) -> str: ...
 
 
-def record_devices(host: Host, facts: Iterable[Facts], platform: str = PLATFORM) -> list[str]:
+def record_devices(host: Host, facts: Iterable[Facts], platform: str = NVIDIA) -> list[str]:
     """Write all devices of one platform that were found on the host; returns warnings.
 
     New ones are healthy. One that is not found becomes unhealthy: it is not handed out, whoever holds it keeps it. One

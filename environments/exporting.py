@@ -11,14 +11,18 @@ from django.db.models import QuerySet
 
 from environments.bounds import GIB, SIZED
 from environments.models import (
+    NVIDIA,
     AccessKind,
     Constraint,
+    Device,
+    DeviceInit,
     Engine,
     EngineKind,
     Environment,
     EnvironmentState,
     FreeResource,
     FreeTier,
+    InitKind,
     Resource,
     ResourceKind,
     ScanPolicy,
@@ -126,14 +130,28 @@ def _resource(row: Resource) -> dict[str, Any]:
             "driverVersion": devices[0].driver_version,
             "memoryTotal": f"{devices[0].memory_mib} MiB" if devices[0].memory_mib else "",
         }
-        request = {
-            "Driver": "nvidia",
-            "DeviceIDs": [device.uuid for device in devices],
-            "Capabilities": [["gpu"]],
-        }
         found |= {key: value for key, value in told.items() if value}
-        found["init"] = {"deviceRequests": request}
+        found["init"] = _init(devices)
     return found
+
+
+def _init(devices: list[Device]) -> dict[str, Any]:
+    """Devices that a driver hands out by id, and others with what a container needs: for each its own."""
+    by_driver = [device.uuid for device in devices if device.platform == NVIDIA]
+    others = [_other_device(device) for device in devices if device.platform != NVIDIA]
+    request = {"Driver": "nvidia", "DeviceIDs": by_driver, "Capabilities": [["gpu"]]}
+    return ({"deviceRequests": request} if by_driver else {}) | ({"devices": others} if others else {})
+
+
+def _other_device(device: Device) -> dict[str, Any]:
+    rows = DeviceInit.objects.filter(device=device).order_by("name")
+    listed = {kind: [row for row in rows if row.kind == kind] for kind in InitKind.values}
+    found = {
+        "Devices": [f"{row.name}:{row.value}" for row in listed[InitKind.PATH]],
+        "GroupAdd": sorted(int(row.name) for row in listed[InitKind.GROUP]),
+        "Env": {row.name: row.value for row in listed[InitKind.VARIABLE]},
+    }
+    return {"id": device.uuid, **{key: value for key, value in found.items() if value}}
 
 
 def _constraints(resource: Resource) -> list[dict[str, Any]]:

@@ -17,12 +17,15 @@ from environments.bounds import read_bounds
 from environments.constraint_rules import hopeless
 from environments.cpuset import format_cores
 from environments.models import (
+    NVIDIA,
     Core,
+    Device,
     Environment,
     EnvironmentState,
     FreeResource,
     FreeTier,
     Host,
+    InitKind,
     Price,
     ReservedCore,
     ReservedDevice,
@@ -228,8 +231,17 @@ def _devices(environment: Environment, uses: list[ResourceUse]) -> Found:
                     f"resources.{use.slug}.devices",
                     f"{row.device} is on host {row.device.host}; take it out.",
                 )
+            if not environment.benchmark and (told := no_file(row.device)):
+                yield f"resources.{use.slug}.devices", told
     if not environment.benchmark:
         yield from _exclusive_devices(environment, uses)
+
+
+def no_file(device: Device) -> str:
+    """Why no job would have the device inside, though it pays for it; empty when it would."""
+    if device.platform == NVIDIA or device.init.filter(kind=InitKind.PATH).exists():
+        return ""
+    return f"{device.uuid} is of platform {device.platform}, and no device file is entered in its init: enter one."
 
 
 def _exclusive_devices(environment: Environment, uses: list[ResourceUse]) -> Found:

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, StaleToken
+from environments.device_init import Needs, needs_of
 from jobs.models import Attempt, AttemptStatus, Job, JobStatus
 from jobs.spec import Spec as JobSpec
 from jobs.transitions import move_attempt, move_job
@@ -54,6 +55,11 @@ class Run:
     def amounts(self) -> dict[str, int]:
         """What the attempt's reservation was made for, by kind of resource: cores, MiB, counts."""
         return self.job.amounts
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What the container gets of exactly the devices that the attempt has reserved."""
+        return needs_of(self.attempt.device_uuids)
 
     @property
     def workspace(self) -> Workspace:
@@ -134,7 +140,7 @@ def _allow(run: Run, raw: dict[str, Any]) -> None:
         AttemptStatus.STARTING,
         lease=run.lease,
         guard=Q(~Exists(CANCELLED)),
-        effective=readback.effective(raw),
+        effective=readback.effective(raw, hidden=run.needs.variables.keys()),
     )
     if not allowed:
         if Job.objects.filter(pk=run.job.pk, cancel_requested_at__isnull=False).exists():
@@ -197,7 +203,10 @@ def _spec(run: Run, image: ImageFacts) -> Spec:
         cores=tuple(attempt.cores),
         memory_mib=run.amounts["ram"],
         disk_mib=run.amounts["disk"],
-        device_uuids=tuple(attempt.device_uuids),
+        device_uuids=run.needs.by_driver,
+        device_files=run.needs.files,
+        groups=run.needs.groups,
+        device_env=run.needs.variables,
         max_duration=run.job.max_duration,
         log_cap=settings.LOG_CAP_BYTES,
         stop_grace=settings.STOP_GRACE_SECONDS,

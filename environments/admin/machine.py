@@ -9,16 +9,19 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from unfold.admin import TabularInline
 from unfold.decorators import action, display
 
-from compute_site.core.admin import EditedAdmin, perform
+from compute_site.core.admin import EditedAdmin, StrictForm, StrictFormSet, perform
 from compute_site.core.showing import mib, pairs, when
 from environments import editing
+from environments.admin.history import author
 from environments.admin.import_page import export_file
 from environments.admin.pictures import cores_picture, devices_picture, legend
 from environments.benchmark import keep_host_in_step, keep_in_step
 from environments.detection import record_cores
-from environments.models import Device, DeviceHealth, Engine, EngineKind, EngineState, Host
+from environments.device_init import DeviceEdit
+from environments.models import Device, DeviceHealth, DeviceInit, Door, Engine, EngineKind, EngineState, Host
 from environments.permissions import may_export, may_import
 from environments.reservations import lock_host
 from environments.rules import check_host, host_environments, totals_above
@@ -99,10 +102,25 @@ class HostAdmin(EditedAdmin):
         return perform(self, request, object_id, lambda host: editing.declare_gone(host, by), "declared gone")
 
 
+class DeviceInitForm(StrictForm):
+    """One entry of a device's init."""
+
+
+class DeviceInitInline(TabularInline):
+    """What a container needs so that the device works inside; row by row, in a closed form."""
+
+    model = DeviceInit
+    form = DeviceInitForm
+    formset = StrictFormSet
+    fields = ("kind", "name", "value")
+    extra = 0
+
+
 @admin.register(Device)
 class DeviceAdmin(EditedAdmin):
-    """GPUs and other accelerators; detection makes those of NVIDIA, others are entered here."""
+    """GPUs and other accelerators; detection makes those of NVIDIA, others are entered here with their init."""
 
+    inlines = (DeviceInitInline,)
     list_display = ("uuid", "host", "kind", "model", "memory", "condition", when("seen_at", "last seen"))
     readonly_fields = (when("seen_at", "last seen"), when("missing_since"))
     list_filter = ("host", "health", "kind")
@@ -130,14 +148,16 @@ class DeviceAdmin(EditedAdmin):
         """A device is known by its uuid and stays on its host."""
         return (*self.readonly_fields, "host", "uuid") if obj else self.readonly_fields
 
-    def lock_before_saving(self, obj: Device) -> None:
-        """An edit of a device must not race with a reservation."""
-        lock_host(obj.host_id)
-
     def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
-        """Saves; who measures the host gets the device too."""
+        """An edit of a device must not race with a reservation, nor pass by the histories of who offers it."""
+        form.edit = DeviceEdit(obj)
         super().save_model(request, obj, form, change)
-        warn(request, keep_host_in_step(obj.host))
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Its init, which no running job may lose; and who measures the host gets the device too."""
+        super().save_related(request, form, formsets, change)
+        form.edit.finish(author(request, Door.PAGE))
+        warn(request, keep_host_in_step(form.instance.host))
 
 
 def warn(request: HttpRequest, texts: list[str]) -> None:

@@ -29,6 +29,7 @@ NAMES = {
     "target": "id",
     "target_kind": "type",
 }
+OWN_DEVICES, BY_FILES = "init.devices", "init.advanced.Devices"  # where there are no ids of NVIDIA
 
 
 @contextmanager
@@ -58,6 +59,7 @@ def path_in_file(wanted: WantedEnvironment | WantedEngine, path: str) -> str:
         if first == "cores":
             return wanted.cores.path
         if first == "resources" and rest:
+            rest = _of_devices(wanted, rest)
             return _joined({one.slug: one.path for one in wanted.resources}, rest, f"{wanted.path}.resources")
         if first == "constraints":
             return _in_constraints(wanted, path)
@@ -68,6 +70,16 @@ def path_in_file(wanted: WantedEnvironment | WantedEngine, path: str) -> str:
                 {one.currency: one.path for one in wanted.price_lists}, rest, f"{wanted.path}.fees"
             )
     return wanted.path if path == NON_FIELD_ERRORS else f"{wanted.path}.{_name(path)}"
+
+
+def _of_devices(wanted: WantedEnvironment, rest: str) -> str:
+    """The devices of a resource stand in one of three places of a file."""
+    slug, _, name = rest.partition(".")
+    paths = [device.path for one in wanted.resources if one.slug == slug for device in one.devices]
+    if name != "devices" or not paths:
+        return rest
+    place = next((place for place in (OWN_DEVICES, BY_FILES) if f".{place}" in paths[0]), name)
+    return f"{slug}.{place}"
 
 
 def _in_free_tier(wanted: WantedEnvironment, rest: str) -> str:
@@ -90,6 +102,8 @@ def _in_constraints(wanted: WantedEnvironment, path: str) -> str:
 def _joined(paths: dict[str, str], rest: str, otherwise: str) -> str:
     slug, _, field = rest.partition(".")
     where = paths.get(slug, f"{otherwise}.{slug}")
+    if field in (OWN_DEVICES, BY_FILES):
+        return f"{where}.{field}"
     return f"{where}.{_name(field)}" if field else where
 
 

@@ -8,11 +8,15 @@ from typing import Any
 from environments.models import constraint_path
 
 Rule = tuple[str, str]  # kind and value of an access rule
+InitEntry = tuple[str, str, str]  # kind, name and value of an entry of a device's init
 
 
 @dataclass(frozen=True, slots=True)
 class WantedDevice:
-    """A device by its id, with what the file tells about it."""
+    """A device by its id, with what the file tells about it; `init` None = it says nothing of that.
+
+    An id that is a device file (/dev/...) is known by it on its host alone.
+    """
 
     uuid: str
     platform: str
@@ -20,6 +24,7 @@ class WantedDevice:
     memory_mib: int
     driver_version: str
     path: str
+    init: frozenset[InitEntry] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import ProtectedError
 
 from compute_site.core.models import save_changed, save_clean
+from environments.device_init import write_init
 from environments.importing.amounts import Amounts, Decided
 from environments.importing.constraints import drop_constraints, write_constraints
 from environments.importing.wanted import Rule, WantedDevice, WantedEnvironment, WantedPrices
@@ -58,24 +59,34 @@ def write_environment(
 
 
 def write_device(engine: Engine, wanted: WantedDevice) -> Device:
-    """The device of that UUID, made when it is new. Raises ValidationError when it is an index."""
-    device = Device.objects.filter(uuid=wanted.uuid).first()
-    if device is None:
-        if wanted.uuid.isdecimal() and Device.objects.filter(host=engine.host).exclude(seen_at=None).exists():
-            raise ValidationError(
-                f"{wanted.uuid} is an index, which changes; write the UUID (nvidia-smi -L lists them)."
-            )
+    """The device of that UUID, made when it is new, with the init that the file gives it.
+
+    Raises ValidationError when it is an index, or a job holds it and its init would change.
+    """
+    uuid = f"{engine.host}:{wanted.uuid}" if wanted.uuid.startswith("/dev/") else wanted.uuid
+    device = Device.objects.filter(uuid=uuid).first() or _new_device(engine, wanted, uuid)
+    if wanted.init is not None:
+        with errors_at("init"):
+            write_init(device, wanted.init)
+    return device
+
+
+def _new_device(engine: Engine, wanted: WantedDevice, uuid: str) -> Device:
+    if uuid.isdecimal() and Device.objects.filter(host=engine.host).exclude(seen_at=None).exists():
+        raise ValidationError(
+            {"devices": f"{uuid} is an index, which changes; write the UUID (nvidia-smi -L lists them)."}
+        )
+    with errors_at("devices"):
         return save_clean(
             Device(
                 host=engine.host,
-                uuid=wanted.uuid,
+                uuid=uuid,
                 platform=wanted.platform,
                 model=wanted.model,
                 memory_mib=wanted.memory_mib,
                 driver_version=wanted.driver_version,
             )
         )
-    return device
 
 
 def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -> dict[str, Resource]:
@@ -93,8 +104,7 @@ def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -
             row = chosen[slug] or Resource(environment=environment)
             named = {"slug": slug, "kind": one.wanted.kind, "sharing": one.wanted.sharing}
             found[slug] = save_changed(row, {**named, **_fields(one.amounts)})
-            with errors_at("devices"):
-                _write_devices(found[slug], one.wanted.devices)
+            _write_devices(found[slug], one.wanted.devices)
     return found
 
 
@@ -116,7 +126,8 @@ def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:
     there.filter(resource=resource).exclude(device__in=chosen).delete()
     for device in chosen:
         if not there.filter(resource=resource, device=device).exists():
-            add_device(resource, device)
+            with errors_at("devices"):
+                add_device(resource, device)
 
 
 def _write_free_tier(

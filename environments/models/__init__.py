@@ -2,10 +2,11 @@
 
 from environments.models.access import AccessKind, AccessList, AccessListEntry, AccessRule, WalletAddress
 from environments.models.constraint import Constraint, constraint_path
+from environments.models.device_init import DeviceInit, InitKind
 from environments.models.edit import Door, Edit
 from environments.models.engine import Engine, EngineKind, EngineState, ScanPolicy
 from environments.models.environment import LABEL, MAX_LABEL_BYTES, MAX_LABELS, Environment, EnvironmentState
-from environments.models.host import Core, Device, DeviceHealth, Host
+from environments.models.host import NVIDIA, Core, Device, DeviceHealth, Host
 from environments.models.offer import FreeResource, FreeTier, Price, PriceList
 from environments.models.reservation import (
     Reservation,
@@ -22,6 +23,7 @@ __all__ = [
     "LABEL",
     "MAX_LABELS",
     "MAX_LABEL_BYTES",
+    "NVIDIA",
     "AccessKind",
     "AccessList",
     "AccessListEntry",
@@ -30,6 +32,7 @@ __all__ = [
     "Core",
     "Device",
     "DeviceHealth",
+    "DeviceInit",
     "Door",
     "Edit",
     "Engine",
@@ -40,6 +43,7 @@ __all__ = [
     "FreeResource",
     "FreeTier",
     "Host",
+    "InitKind",
     "Price",
     "PriceList",
     "Reservation",

@@ -13,6 +13,8 @@ SLUG = RegexValidator(
     "Use lower-case letters, digits and hyphens, at most 63 characters.",
 )
 
+NVIDIA = "nvidia"  # the platform whose devices a driver's own request hands out, by UUID
+
 
 class Host(EditedModel):
     """One physical machine. Physical limits belong to it, so two engines on it can never both hand out a core.
@@ -127,7 +129,7 @@ class Device(EditedModel):
     )
     uuid = models.CharField(max_length=128, unique=True, help_text="The device's own id, e.g. GPU-5d1f….")
     kind = models.CharField(max_length=32, default="gpu", help_text="What it is, e.g. gpu.")
-    platform = models.CharField(max_length=32, default="nvidia", help_text="nvidia, amd or intel.")
+    platform = models.CharField(max_length=32, default=NVIDIA, help_text="nvidia, amd or intel.")
     model = models.CharField(max_length=128, blank=True, help_text="Model name as its driver reports it.")
     memory_mib = models.PositiveBigIntegerField(default=0, help_text="Device memory in MiB.")
     driver_version = models.CharField(max_length=64, blank=True, help_text="Version of the driver.")
@@ -162,9 +164,16 @@ class Device(EditedModel):
         return f"{self.model or self.kind} {self.uuid[-8:]}"
 
     def clean(self) -> None:
-        """A device that an environment offers stays on its host. Raises ValidationError with fields."""
+        """A device that an environment offers stays on its host; platforms are told in lower case.
+
+        Raises ValidationError with fields.
+        """
+        self.platform = self.platform.strip().lower()
         if self.pk is None or self.host_id is None:
             return
+        if self.platform == NVIDIA and self.init.exists():
+            text = "A device of platform nvidia comes with its driver's own request; take its init out first."
+            raise ValidationError({"platform": text})
         offers = self.resource_devices.exclude(environment__engine__host=self.host_id)
         names = sorted(f"{offer.environment}" for offer in offers.select_related("environment__engine"))
         if names:

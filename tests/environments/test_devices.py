@@ -117,7 +117,7 @@ def test_a_card_that_does_not_answer_is_not_handed_out(environment, host):
 @pytest.mark.parametrize("platform", ["amd", "intel"])
 def test_devices_of_other_makers_are_entered_in_the_admin(host, browser, platform):
     values = {"host": host.pk, "uuid": f"{platform}-0", "kind": "gpu", "platform": platform, "model": "M"}
-    values |= {"memory_mib": 1000, "health": "healthy"}
+    values |= {"memory_mib": 1000, "health": "healthy", "init-TOTAL_FORMS": 0, "init-INITIAL_FORMS": 0}
     answer = browser.post("/admin/environments/device/add/", values)
     assert answer.status_code == 302
     detect(host)

@@ -139,6 +139,17 @@ def _largest_file(spec: Spec) -> int:
 
 
 def _devices(spec: Spec) -> dict[str, Any]:
+    """Exactly the reserved ones: by NVIDIA's request, or file by file with the groups that may open them."""
+    files = [
+        {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": permissions}
+        for path, permissions in spec.device_files
+    ]
+    given: dict[str, Any] = {"Devices": files} if files else {}
+    given |= {"GroupAdd": [str(group) for group in spec.groups]} if spec.groups else {}
+    return given | _requested(spec)
+
+
+def _requested(spec: Spec) -> dict[str, Any]:
     if not spec.device_uuids:
         return {}
     capabilities = [["gpu", "compute", "utility"]]
@@ -180,7 +191,8 @@ def _environment(spec: Spec, image: ImageFacts) -> list[str]:
     }
     if not spec.device_uuids:
         own["NVIDIA_VISIBLE_DEVICES"] = "void"  # a runtime with GPU hooks reads "all" into its absence
-    given = {"HOME": "/tmp", "TMPDIR": "/tmp", **dict(sorted(spec.env.items())), **own}
+    given = {"HOME": "/tmp", "TMPDIR": "/tmp", **dict(sorted(spec.env.items()))}
+    given |= {**dict(sorted(spec.device_env.items())), **own}
     bare = [name for name in variables.taken_away(image.env) if name not in given]
     return [f"{name}={value}" for name, value in given.items()] + bare
 
@@ -197,6 +209,10 @@ def _check(spec: Spec, image: ImageFacts) -> None:
         raise ValueError(
             "a spec names its image by id, a uid that is not root's, and more than nothing of everything"
         )
+    if not all(path.startswith("/dev/") and set(may) <= {"r", "w"} for path, may in spec.device_files):
+        raise ValueError("device files are below /dev, to be read and written at most")
+    if 0 in spec.groups:
+        raise ValueError("no container is in root's group")
     problems = variables.problems(spec.env)
     if not spec.argv or not all(variables.is_text(part, MAX_ARGUMENTS) for part in spec.argv):
         problems.append("the command is empty, too long, or no text without NUL")

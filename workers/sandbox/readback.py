@@ -1,6 +1,6 @@
 """What the engine made of a container's configuration, compared with what was asked: any difference is a refusal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from workers.sandbox import variables
@@ -21,6 +21,7 @@ MASKED = frozenset(
     }
 )
 READ_ONLY = frozenset({"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"})
+OPERATORS_ONLY = frozenset({"Devices", "GroupAdd"})  # of a device's init; the attempt has the devices' UUIDs
 # What an engine fills in by itself. Everything else that was not asked for must be empty, false or zero.
 FILLED_IN: dict[str, Callable[[Any], bool]] = {
     "MaskedPaths": lambda paths: MASKED.issubset(paths or ()),
@@ -90,7 +91,10 @@ def _fields(
     extra = [
         key for key, value in made.items() if key not in asked and key not in special and not _empty(value)
     ]
-    return [f"{place}.{key}: {made.get(key)!r:.200}" for key in wrong + extra]
+    return [
+        f"{place}.{key}: " + ("not as asked" if key in OPERATORS_ONLY else f"{made.get(key)!r:.200}")
+        for key in wrong + extra
+    ]
 
 
 def _mounts(asked: list[dict[str, Any]], made: list[dict[str, Any]]) -> list[str]:
@@ -134,8 +138,9 @@ def _empty(value: Any) -> bool:
     return not value
 
 
-def effective(inspected: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stored with the attempt as part of its receipt: everything that is set, without the variables' values."""
+def effective(inspected: Mapping[str, Any], hidden: Collection[str] = ()) -> dict[str, Any]:
+    """What is stored with the attempt as part of its receipt: everything that is set, without the variables' values, and
+    without what only operators know: device files, groups, and the names of `hidden` variables."""
     config = {key: value for key, value in inspected["Config"].items() if not _empty(value) and key != "Env"}
     return {
         "id": inspected["Id"],
@@ -143,8 +148,16 @@ def effective(inspected: Mapping[str, Any]) -> dict[str, Any]:
         "image": inspected["Image"],
         "created": inspected["Created"],
         "config": config
-        | {"Env": [entry.partition("=")[0] for entry in inspected["Config"].get("Env") or ()]},
-        "host": {key: value for key, value in inspected["HostConfig"].items() if not _empty(value)},
+        | {"Env": [name for name in _names(inspected["Config"].get("Env")) if name not in hidden]},
+        "host": {
+            key: value
+            for key, value in inspected["HostConfig"].items()
+            if not _empty(value) and key not in OPERATORS_ONLY
+        },
         "mounts": inspected["Mounts"],
         "apparmor": inspected.get("AppArmorProfile", ""),
     }
+
+
+def _names(env: list[str] | None) -> list[str]:
+    return [entry.partition("=")[0] for entry in env or ()]

@@ -4,10 +4,13 @@ Docker answers with sentences, not codes. A sentence that we do not know is ours
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 
 from compute_site.core.errors import AttemptFailed, ExecutionFailed, InfrastructureFailed
+
+log = logging.getLogger(__name__)
 
 UNAUTHORIZED = (
     "unauthorized",
@@ -39,6 +42,7 @@ UNREACHABLE = (
     "dial tcp",
 )
 FULL = "no space left"
+DEVICE_FILE = "custom device"
 
 # Ours even where a sentence below also matches.
 OURS = (
@@ -80,6 +84,9 @@ def of_pull(sentence: str) -> AttemptFailed:
 def of_start(sentence: str) -> AttemptFailed:
     """The error to raise for a refused create or start."""
     lower = sentence.lower()
+    if DEVICE_FILE in lower:  # which files a device has is for operators alone
+        log.error("the init of a device does not suit the engine's host: %s", sentence)
+        return InfrastructureFailed("cannot_start", "a reserved device has no such device file on its host")
     if FULL in lower:
         return InfrastructureFailed("disk_full", sentence)
     if not any(part in lower for part in OURS) and any(part in lower for part in THE_IMAGES):

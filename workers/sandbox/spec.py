@@ -1,7 +1,7 @@
 """What one container may be: everything that is decided before it is created, and nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LABEL_PREFIX = "compute-site."
 LAUNCHER_PATH = "/.site/launcher"
@@ -29,7 +29,10 @@ class Spec:
     disk_mib: int
     max_duration: int
     log_cap: int
-    device_uuids: tuple[str, ...] = ()
+    device_uuids: tuple[str, ...] = ()  # those that NVIDIA's request hands out
+    device_files: tuple[tuple[str, str], ...] = ()  # of others: /dev/... and its permissions (r, w, rw)
+    groups: tuple[int, ...] = ()  # of the host, that may open these files
+    device_env: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
     stop_grace: int = 10
     runtime: str = "runc"

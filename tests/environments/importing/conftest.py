@@ -13,6 +13,7 @@ from environments.models import (
     Constraint,
     Core,
     Device,
+    DeviceInit,
     Engine,
     Environment,
     FreeResource,
@@ -27,7 +28,7 @@ from tests.environments.conftest import make_engine
 
 TOKEN = "0x967da4048cD07aB37855c090aAF366e4ce1b9F48"
 MODELS: list[Any] = [
-    *(AccessRule, Constraint, Core, Device, Engine, Environment, FreeResource, FreeTier, Host),
+    *(AccessRule, Constraint, Core, Device, DeviceInit, Engine, Environment, FreeResource, FreeTier, Host),
     *(Price, PriceList, Resource, ResourceDevice),
 ]
 
