@@ -192,9 +192,9 @@ def test_an_offer_without_a_device_file_is_refused(device, engine):
 
 class TestInAFile:
     def test_out_and_back(self, device, second, engine):
-        entries = [{"id": "amd-0", "Devices": [KFD, f"{RENDER}:r"], "GroupAdd": [44, "110"]}, {"id": "new-0"}]
-        entries[1] |= {"Devices": ["/dev/dxg"], "Env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}}
-        run(with_gpu(*entries))
+        first: dict[str, Any] = {"id": "amd-0", "Devices": [KFD, f"{RENDER}:r"], "GroupAdd": [44, "110"]}
+        new: dict[str, Any] = {"id": "new-0", "Devices": ["/dev/dxg"]}
+        run(with_gpu(first, new | {"Env": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}}))
         assert init_of(device) == [
             *(("group", "110", ""), ("group", "44", "")),
             *(("path", RENDER, "r"), ("path", KFD, "rw")),
