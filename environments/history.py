@@ -13,11 +13,15 @@ REST = ("slug", "state", "configuration")  # what two edits are compared by
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Whose edit it is: a user name (empty = the site itself), through which door, and why."""
+    """Whose edit it is: a user name (empty = the site itself), through which door, and why.
+
+    `user`: the one whose permissions an import needs; None = the site itself, which needs none.
+    """
 
     by: str = ""
     door: str = Door.CODE
     comment: str = ""
+    user: Any = None
 
 
 SITE = Author()

@@ -32,6 +32,12 @@ class NotAdmitted(Rejected):
     code = "not_admitted"
 
 
+class NotPermitted(Rejected):
+    """Whoever asks may not change these kinds of rows; the message names the permissions."""
+
+    code = "not_permitted"
+
+
 class NothingMatches(Rejected):
     """No environment that the caller may see takes this job by its selector."""
 

@@ -12,14 +12,13 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from compute_site.core.admin import EditedAdmin
 from compute_site.core.showing import DASH
 from environments import editing
 from environments.admin.confirming import Step, confirm_page
 from environments.admin.constraints import ConstraintInline, save_constraints
 from environments.admin.environment_form import EnvironmentForm, in_tabs
 from environments.admin.history import author, history, revert_page, to_tab
-from environments.admin.import_page import export_file, import_page
+from environments.admin.import_page import ConfigurationAdmin, export_file, import_page
 from environments.admin.jobs_now import jobs_now
 from environments.admin.pictures import devices_table, owners_picture, use_bars
 from environments.admin.rows import AccessRuleInline, FreeTierInline, PriceListInline, ResourceInline, plain
@@ -27,7 +26,6 @@ from environments.admin.saving import save_cores, save_rows
 from environments.cpuset import format_cores
 from environments.history import find, record
 from environments.models import Constraint, Door, Environment, EnvironmentState, PriceList, Resource
-from environments.permissions import may_export, may_import
 from environments.rules import check_environment, size_warnings, totals_above, warnings
 from environments.use import free_amounts
 
@@ -45,7 +43,7 @@ NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")
 
 
 @admin.register(Environment)
-class EnvironmentAdmin(EditedAdmin):
+class EnvironmentAdmin(ConfigurationAdmin):
     """Offers. The state changes by the buttons, so that no form can overwrite it."""
 
     form = EnvironmentForm
@@ -229,14 +227,6 @@ class EnvironmentAdmin(EditedAdmin):
         record(environment, author(request, Door.PAGE, form.cleaned_data["comment"]))
         for warning in [*size_warnings([environment.pk]), *warnings(environment)]:
             messages.warning(request, warning)
-
-    def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who sees the button and its pages."""
-        return may_import(request.user)
-
-    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who sees the button."""
-        return may_export(request.user)
 
     @action(description="Import", permissions=["import"], url_path="import", icon="upload")
     def import_configuration(self, request: HttpRequest) -> HttpResponse:

@@ -15,6 +15,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from compute_site.core.errors import NotPermitted
 from compute_site.core.showing import ago, table
 from environments.history import Author, values
 from environments.importing import Value, difference, refusal_lines
@@ -30,7 +31,7 @@ CHANGED = (
 
 def author(request: HttpRequest, door: str, comment: str = "") -> Author:
     """Whoever sent this request."""
-    return Author(request.user.get_username(), door, comment)
+    return Author(request.user.get_username(), door, comment, request.user)
 
 
 def to_tab(environment: Environment) -> str:
@@ -115,6 +116,8 @@ def revert_page(admin: ModelAdmin, request: HttpRequest, pk: int, edit_pk: int) 
         plan = revert(edit, told, expected=expected, dry_run=not agreed or not expected)
     except ValidationError as error:
         return _page(admin, request, edit, {**context, "refused": refusal_lines(error)})
+    except NotPermitted as error:
+        return _page(admin, request, edit, {**context, "refused": [str(error)]})
     if plan.applied:
         messages.success(request, f"{edit.environment}: reverted.")
         return redirect(to_tab(edit.environment))

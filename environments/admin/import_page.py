@@ -15,6 +15,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from compute_site.core.admin import EditedAdmin
+from compute_site.core.errors import NotPermitted
 from environments.admin.history import author
 from environments.admin.import_form import ImportForm, filled_form
 from environments.importing import (
@@ -27,6 +29,7 @@ from environments.importing import (
     refusal_lines,
 )
 from environments.models import Door, Engine, Environment
+from environments.permissions import may_export, may_import
 
 SALT = "environments.import"
 LIFE = 3600  # seconds for which a plan that was shown can be applied
@@ -46,6 +49,18 @@ class Shown:
         """For this user only."""
         told = {"user": request.user.pk, "configuration": self.configuration, "choice": asdict(self.choice)}
         return signing.dumps(told, salt=SALT, compress=True)
+
+
+class ConfigurationAdmin(EditedAdmin):
+    """Rows of which configurations speak: who sees the buttons of import and export, and their pages."""
+
+    def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Which kinds of rows an import may change shows with its plan."""
+        return may_import(request.user)
+
+    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """An export tells all."""
+        return may_export(request.user)
 
 
 def shown_before(request: HttpRequest) -> Shown | None:
@@ -89,8 +104,9 @@ def export_file(engine: Engine | None = None) -> HttpResponse:
 
 def _plan(admin: ModelAdmin, request: HttpRequest, shown: Shown) -> HttpResponse:
     try:
-        plan = import_configuration(shown.configuration.encode(), replace(shown.choice, dry_run=True))
-    except ValidationError as error:
+        choice = replace(shown.choice, dry_run=True)
+        plan = import_configuration(shown.configuration.encode(), choice, author(request, Door.IMPORT))
+    except (ValidationError, NotPermitted) as error:
         return _refused(admin, request, shown, error)
     return _plan_page(admin, request, shown, plan)
 
@@ -99,7 +115,7 @@ def _apply(admin: ModelAdmin, request: HttpRequest, shown: Shown) -> HttpRespons
     try:
         choice = replace(shown.choice, dry_run=False)
         plan = import_configuration(shown.configuration.encode(), choice, author(request, Door.IMPORT))
-    except ValidationError as error:
+    except (ValidationError, NotPermitted) as error:
         return _refused(admin, request, shown, error)
     if not plan.applied:
         return _plan_page(admin, request, shown, plan, warning=STALE)
@@ -120,13 +136,15 @@ def _log(admin: ModelAdmin, request: HttpRequest, plan: Plan) -> None:
         log(request, made or Engine.objects.get(name=name), f"{change.what} by an import")
 
 
-def _refused(admin: ModelAdmin, request: HttpRequest, shown: Shown, error: ValidationError) -> HttpResponse:
+def _refused(
+    admin: ModelAdmin, request: HttpRequest, shown: Shown, error: ValidationError | NotPermitted
+) -> HttpResponse:
     """The form again, with the text that was refused: each refusal with its path beside it."""
     form = filled_form(shown.configuration, shown.choice)
     data = {name: value for name, value in form.initial.items() if value}
     form = ImportForm(data)
     form.full_clean()
-    for line in refusal_lines(error):
+    for line in refusal_lines(error) if isinstance(error, ValidationError) else [str(error)]:
         form.add_error("text", line)
     return _form_page(admin, request, form)
 

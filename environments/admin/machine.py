@@ -16,13 +16,12 @@ from compute_site.core.admin import EditedAdmin, StrictForm, StrictFormSet, perf
 from compute_site.core.showing import mib, pairs, when
 from environments import editing
 from environments.admin.history import author
-from environments.admin.import_page import export_file
+from environments.admin.import_page import ConfigurationAdmin, export_file
 from environments.admin.pictures import cores_picture, devices_picture, legend
 from environments.benchmark import keep_host_in_step, keep_in_step
 from environments.detection import record_cores
 from environments.device_init import DeviceEdit
 from environments.models import Device, DeviceHealth, DeviceInit, Door, Engine, EngineKind, EngineState, Host
-from environments.permissions import may_export, may_import
 from environments.reservations import lock_host
 from environments.rules import check_host, host_environments, totals_above
 
@@ -167,7 +166,7 @@ def warn(request: HttpRequest, texts: list[str]) -> None:
 
 
 @admin.register(Engine)
-class EngineAdmin(EditedAdmin):
+class EngineAdmin(ConfigurationAdmin):
     """Docker endpoints. The state changes by the buttons, so that no form can overwrite it."""
 
     list_display = (
@@ -220,14 +219,6 @@ class EngineAdmin(EditedAdmin):
         """Saves, and makes or retires the benchmark environment as the switch says."""
         super().save_model(request, obj, form, change)
         warn(request, keep_in_step(obj))
-
-    def has_import_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who sees the button."""
-        return may_import(request.user)
-
-    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Who sees the button."""
-        return may_export(request.user)
 
     @action(description="Import", permissions=["import"], url_path="import", icon="upload")
     def import_configuration(self, request: HttpRequest) -> HttpResponse:

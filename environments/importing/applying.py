@@ -44,6 +44,7 @@ from environments.models import (
     Host,
     ReservedCore,
 )
+from environments.permissions import Changes
 from environments.reservations import lock_host
 from environments.rules import check_environment, totals_above, warnings
 
@@ -90,8 +91,8 @@ def import_configuration(configuration: Any, choice: Choice | None = None, autho
     in the history as `author`'s.
 
     The file decides whole environments: what it does not say gets its default, what only other environments have stays.
-    A second import of the same file changes nothing. Raises ValidationError {path of the file: messages}; then
-    nothing was written.
+    A second import of the same file changes nothing. Raises ValidationError {path of the file: messages}, and
+    NotPermitted when the author's user may not change by hand what it would change; then nothing was written.
     """
     choice = choice or Choice()
     value = read_text(configuration) if isinstance(configuration, bytes) else configuration
@@ -126,6 +127,10 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice, author: 
             )
         engines.append((engine, entry, made))
     hosts = {key: lock_host(key) for key in sorted({engine.host_id or 0 for engine, _, _ in engines})}
+    fresh = [engine.pk for engine, _, made in engines if made]
+    changes = None
+    if author.user is not None:
+        changes = Changes([engine.pk for engine, _, _ in engines], list(hosts), fresh)
     plan.changes += [_write_engine(*one) for one in engines]
     rows = [row for engine, entry, _ in engines for row in _rows(engine, entry)]
     for engine, entry, _ in engines:
@@ -140,6 +145,8 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice, author: 
         if choice.activate and engine.state == EngineState.DISABLED:
             plan.changes.append(_activate(engine, entry))
     plan.notes += [Note(row.wanted.path, text) for row in rows for text in _warnings(row.made)]
+    if changes is not None:
+        changes.check(author.user)
     return plan
 
 

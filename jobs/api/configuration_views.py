@@ -71,14 +71,15 @@ class ConfigurationImport(APIView):
         """Make engines and environments as the configuration says, all or nothing; the same again changes nothing.
 
         Refusals point at the value in the configuration. If-Match takes the ETag of an export: of the engine that is
-        named, or of all.
+        named, or of all. Each kind of row that would change takes the permission to change it by hand; one that is
+        missing is told by name (403).
         """
         asked = ImportRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         wanted = dict(asked.validated_data)
         configuration = wanted.pop("configuration")
         try:
-            author = Author(request.user.get_username(), Door.IMPORT)
+            author = Author(request.user.get_username(), Door.IMPORT, user=request.user)
             with as_seen(request, lambda: _locked_tag(wanted.get("engine", ""))):
                 plan = import_configuration(configuration, Choice(**wanted), author)
         except ValidationError as error:
