@@ -19,6 +19,7 @@ from django.utils.text import slugify
 
 from compute_site.core.db import lock_one
 from compute_site.core.models import number_error, save_changed, save_clean
+from compute_site.core.numbers import shown
 from environments import editing
 from environments.history import SITE, find, record
 from environments.models import (
@@ -120,6 +121,10 @@ def _check_room(engine: Engine, host: Host) -> None:
 def _read_terms() -> _Terms:
     rules = {(AccessKind.USER.value, name) for name in _names(settings.BENCHMARK_USERS)}
     rules |= {(AccessKind.ADDRESS.value, name.lower()) for name in _names(settings.BENCHMARK_ADDRESSES)}
+    longest = _field(AccessRule, "value").max_length
+    if long := [name for _, name in rules if len(name) > longest]:
+        text = f"{shown(long[0])} is longer than {longest} characters in lower case: no rule can name it."
+        raise ValidationError(f"BENCHMARK_USERS, BENCHMARK_ADDRESSES: {text}")
     if not rules:
         raise ValidationError("Set BENCHMARK_USERS or BENCHMARK_ADDRESSES: it is never open to everybody.")
     if settings.BENCHMARK_SECONDS < 1:

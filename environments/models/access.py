@@ -1,12 +1,14 @@
 """Who may use an environment, and how the site knows whose wallet is whose."""
 
 import re
+from typing import Any
 
 from django.conf import settings
+from django.contrib.postgres.constraints import ExclusionConstraint
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q
 from django.db.models.functions import Lower
 
 from compute_site.core.db import in_list
@@ -15,6 +17,35 @@ from environments.models.reservation import Tier
 
 CHAIN = RegexValidator(r"^[0-9]{1,20}\Z", "A chain id is a number.")
 LIST_NAME = re.compile(r"(?:[0-9]{1,20}:[^\s:]+|[^\s:]+)\Z")
+
+
+OF_ANOTHER = "This wallet is written for another user; take it out there."
+THERE_ALREADY = "This wallet address stands here already, for this chain or for any."
+# Ranges, which one exclusion can compare: a point for an address (by its hash of 64 bits, since there are no ranges of
+# text), and all that there is for “any chain”.
+POINT = Func(
+    "address", template="hashtextextended(%(expressions)s, 0)::numeric", output_field=models.TextField()
+)
+END = Func("chain", template="nullif(%(expressions)s, '')::numeric", output_field=models.TextField())
+RANGE = "numrange(%(expressions)s, '[]')"
+ADDRESS = Func(POINT, POINT, template=RANGE, output_field=models.TextField())
+CHAINS = Func(END, END, template=RANGE, output_field=models.TextField())
+
+
+def in_lower_case(row: models.Model, name: str) -> None:
+    """Without spaces around it and in lower case, which has more letters than there were in some alphabets.
+
+    Raises ValidationError with the field where they are too many now.
+    """
+    field: Any = row._meta.get_field(name)
+    before = getattr(row, name)
+    after = before.strip().lower()
+    setattr(row, name, after)
+    if len(before) <= field.max_length < len(after):
+        try:
+            field.run_validators(after)
+        except ValidationError as error:
+            raise ValidationError({name: error.messages}) from error
 
 
 class AccessKind(models.TextChoices):
@@ -65,7 +96,7 @@ class AccessRule(models.Model):
         """Addresses and lists are kept in lower case: they mean the same. Raises ValidationError with fields."""
         self.value = self.value.strip()
         if self.kind in WITHOUT_CASE:
-            self.value = self.value.lower()
+            in_lower_case(self, "value")
         if not self.value:
             raise ValidationError({"value": "Enter whom the rule lets in."})
 
@@ -91,16 +122,20 @@ class WalletAddress(models.Model):
         ordering = ["address", "chain"]
         verbose_name_plural = "wallet addresses"
         constraints = [
-            models.UniqueConstraint(
-                Lower("address"),
-                "chain",
-                name="wallet_address_once_per_chain",
-                violation_error_message="This wallet address stands here already.",
-            ),
             models.CheckConstraint(
                 name="wallet_address_lower_case",
                 condition=~Q(address="") & Q(address=Lower("address")),
                 violation_error_message="A wallet address is kept in lower case.",
+            ),
+            models.CheckConstraint(
+                name="wallet_address_chain_is_a_number",
+                condition=Q(chain__regex=r"^[0-9]{0,20}$"),
+                violation_error_message="A chain id is a number.",
+            ),
+            ExclusionConstraint(
+                name="wallet_address_once_where_chains_meet",
+                expressions=[(ADDRESS, "&&"), (CHAINS, "&&")],
+                violation_error_message=THERE_ALREADY,
             ),
         ]
 
@@ -108,15 +143,18 @@ class WalletAddress(models.Model):
         return f"{self.chain or 'any chain'} {self.address}"
 
     def clean(self) -> None:
-        """In lower case; it is of one user only, wherever its chains meet. Raises ValidationError with fields."""
-        self.address = self.address.strip().lower()
+        """In lower case; it stands here once, wherever its chains meet. Raises ValidationError with fields."""
+        in_lower_case(self, "address")
+        if self.chain.isascii() and self.chain.isdecimal():
+            self.chain = str(int(self.chain))
         if not self.address:
             raise ValidationError({"address": "Enter the wallet's address."})
-        others = WalletAddress.objects.filter(address=self.address).exclude(user=self.user_id)
+        others = WalletAddress.objects.filter(address=self.address).exclude(pk=self.pk)
         if self.chain:
             others = others.filter(chain__in=("", self.chain))
-        if others.exists():
-            raise ValidationError({"address": "This wallet is written for another user; take it out there."})
+        users = set(others.values_list("user", flat=True))
+        if users:
+            raise ValidationError({"address": OF_ANOTHER if users - {self.user_id} else THERE_ALREADY})
 
 
 class AccessList(models.Model):
@@ -144,7 +182,7 @@ class AccessList(models.Model):
 
     def clean(self) -> None:
         """In lower case. Raises ValidationError for what is no name."""
-        self.name = self.name.strip().lower()
+        in_lower_case(self, "name")
         if not LIST_NAME.match(self.name):
             raise ValidationError(
                 {"name": f"Found “{self.name}”; write chain:contract, or a name of your own."}
@@ -192,5 +230,5 @@ class AccessListEntry(models.Model):
         return self.address or str(self.user)
 
     def clean(self) -> None:
-        """Addresses in lower case."""
-        self.address = self.address.strip().lower()
+        """Addresses in lower case. Raises ValidationError with fields."""
+        in_lower_case(self, "address")

@@ -4,6 +4,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Lower
 
 from compute_site.core.db import in_list
 from compute_site.core.models import EditedModel
@@ -157,7 +158,12 @@ class Device(EditedModel):
         constraints = [
             models.CheckConstraint(
                 name="device_health_known", condition=in_list("health", DeviceHealth.values)
-            )
+            ),
+            models.CheckConstraint(
+                name="device_platform_lower_case",
+                condition=Q(platform=Lower("platform")),
+                violation_error_message="A platform is told in lower case.",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -58,7 +58,10 @@ class AdminForm:
             lines = "\n".join(
                 f"{slug} {price}" for slug, price in [*offer["prices"].items(), *offer.get("again", [])]
             )
-            self._rows(data, "price_lists", [{"currency": "credit", "prices": lines}] * offer.get("lists", 1))
+            rows = [{"currency": "credit", "prices": lines}] * offer.get("lists", 1)
+            self._rows(data, "price_lists", [*rows, *({"currency": name} for name in _empty(offer))])
+        rules = [{"tier": "paid", "kind": "address", "value": value} for value in offer.get("access", ())]
+        self._rows(data, "access_rules", rules)
         given = {"resource": "resource_slug", "target": "target_slug"}
         rows = [{given.get(name, name): text for name, text in each.items()} for each in offer["constraints"]]
         self._rows(
@@ -100,6 +103,9 @@ class AdminForm:
         found: Refusals = {}
         for name, texts in form.errors.items():
             path = f"{form.path()}{name}"
+            if name == "prices" and form[name].value() is None:
+                found[path] = list(texts)
+                continue
             if name == "prices":
                 for text in texts:
                     slug, _, message = text.rpartition(": ")
@@ -109,3 +115,8 @@ class AdminForm:
             path = path.replace("chosen_devices", "devices").replace("_slug", "").removesuffix(".__all__")
             found[path] = list(texts)
         return found
+
+
+def _empty(offer: Offer) -> list[str]:
+    """Currencies of price lists without a price."""
+    return [offer["empty"]] if "empty" in offer else []

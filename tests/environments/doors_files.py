@@ -35,6 +35,7 @@ def file_of(offer: Offer) -> tuple[list[dict[str, Any]], dict[str, str]]:
         path = f"{at}.resources[{number}]"
         paths |= {f"{path}.{name}": f"resources.{slug}.{name}" for name in ("total", "min", "max", "sharing")}
         paths |= {path: f"resources.{slug}", f"{path}.id": f"resources.{slug}"}
+        paths |= {f"{path}.type": f"resources.{slug}.kind"}
         requests = f"{path}.init.deviceRequests.DeviceIDs"
         paths |= {requests: f"resources.{slug}.devices", f"{requests}[1]": f"resources.{slug}.devices"}
         if slug == "cpu" and not cores:
@@ -57,6 +58,9 @@ def file_of(offer: Offer) -> tuple[list[dict[str, Any]], dict[str, str]]:
             for slug, price in [*offer["prices"].items(), *offer.get("again", [])]
         ]
         environment["fees"] = {"credit": [{"prices": prices}] * offer.get("lists", 1)}
+        if "empty" in offer:
+            environment["fees"][offer["empty"]] = [{"prices": []}]
+            paths[f"{at}.fees.{offer['empty']}[0].prices"] = f"price_lists.{offer['empty']}.prices"
         paths[f"{at}.fees.credit[1]"] = "price_lists.credit"
         for number, row in enumerate(prices):
             price, ours = f"{at}.fees.credit[0].prices[{number}]", f"prices.{row['id']}"
@@ -64,6 +68,9 @@ def file_of(offer: Offer) -> tuple[list[dict[str, Any]], dict[str, str]]:
                 f"{price}.price": ours,
                 f"{price}.id": ours if number < len(offer["prices"]) else "prices",
             }
+    if offer.get("access"):
+        environment["access"] = {"addresses": offer["access"]}
+        paths[f"{at}.access.value"] = "access.value"
     if free is not None:
         parts = [_resource_in_file(slug, each, free=True) for slug, each in free["resources"].items()]
         fields = {THEIRS.get(name, name): value for name, value in free["fields"].items()}
