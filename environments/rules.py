@@ -27,6 +27,7 @@ from environments.models import (
     Host,
     InitKind,
     Price,
+    PriceList,
     ReservedCore,
     ReservedDevice,
     Resource,
@@ -35,6 +36,7 @@ from environments.models import (
     Sharing,
     Tier,
 )
+from environments.models.offer import NO_PRICE
 from environments.use import ResourceUse, read_use
 
 Found = Iterator[tuple[str, str]]
@@ -163,6 +165,8 @@ def _offered(environment: Environment, uses: list[ResourceUse]) -> Found:
             "price_lists",
             "There is neither a price nor a free tier; add a price list with a price, or a free tier.",
         )
+    for row in PriceList.objects.filter(environment=environment, prices=None):
+        yield f"price_lists.{row.currency}.prices", NO_PRICE
 
 
 def _free(environment: Environment) -> Found:

@@ -18,7 +18,8 @@ from compute_site.core.numbers import decimal_error
 from compute_site.core.showing import DASH
 from environments.core_words import NOT_ONE
 from environments.models import AccessRule, Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
-from environments.models.offer import price_twice
+from environments.models.offer import NO_PRICE, price_twice
+from environments.models.resource import KIND_TWICE, PHYSICAL
 
 
 def whole_number(help_text: str) -> forms.IntegerField:
@@ -84,12 +85,28 @@ class ResourceForm(StrictForm):
         return cleaned
 
 
+class ResourceFormSet(StrictFormSet):
+    """Of two new rows neither is there yet that the other could be compared with."""
+
+    def clean(self) -> None:
+        """A second cpu, ram or disk is refused beside its kind."""
+        super().clean()
+        seen = set()
+        for row in self.forms:
+            kind = getattr(row, "cleaned_data", {}).get("kind")
+            if kind not in PHYSICAL or row in self.deleted_forms:
+                continue
+            if kind in seen and "kind" not in row.errors:
+                row.add_error("kind", KIND_TWICE)
+            seen.add(kind)
+
+
 class ResourceInline(StackedInline):
     """What the environment offers, each resource with room for its amounts."""
 
     model = Resource
     form = ResourceForm
-    formset = StrictFormSet
+    formset = ResourceFormSet
     tab = True
     fields = (
         ("slug", "kind", "sharing"),
@@ -135,6 +152,7 @@ class PriceListForm(StrictForm):
     """Prices in one currency, one line per resource."""
 
     prices = forms.CharField(
+        error_messages={"required": NO_PRICE},
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
         help_text="One line per resource: its slug and the price of one unit (a core, a MiB, a device) per minute,"
         " for example “cpu 0.02”.",

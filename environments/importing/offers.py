@@ -11,7 +11,7 @@ from environments.bounds import SIZED
 from environments.importing.reading import GIB, Reading
 from environments.importing.wanted import Rule, WantedFreeTier, WantedPart, WantedPrices, WantedResource
 from environments.models import AccessKind, Price
-from environments.models.offer import CURRENCY_TWICE, price_twice
+from environments.models.offer import CURRENCY_TWICE, NO_PRICE, price_twice
 from environments.setup import unknown_resource
 
 ADDRESS = re.compile(r"^0x[0-9a-fA-F]{40}\Z")
@@ -32,8 +32,7 @@ def read_prices(environment: Reading, resources: Resources, tokens: Mapping[str,
                 continue
             if currency.lower() in found:
                 fee.report.refuse(fee.path, CURRENCY_TWICE)
-            if prices:
-                found[currency.lower()] = WantedPrices(currency, prices, fee.path)
+            found[currency.lower()] = WantedPrices(currency, prices, fee.path)
     return list(found.values())
 
 
@@ -57,7 +56,10 @@ def _currency(fee: Reading, chain: str, tokens: Mapping[str, str]) -> str:
 
 def _prices(fee: Reading, resources: Resources) -> dict[str, Decimal]:
     prices: dict[str, Decimal] = {}
-    for row in fee.objects("prices"):
+    rows = fee.objects("prices")
+    if not rows:
+        fee.report.refuse(fee.at("prices"), NO_PRICE)
+    for row in rows:
         name, price = row.text("id"), row.number("price")
         resource = resources.get(name)
         if resource is None:

@@ -14,7 +14,7 @@ from environments.importing.devices import read_devices
 from environments.importing.reading import Reading
 from environments.importing.wanted import WantedConstraint, WantedCores, WantedResource
 from environments.models import ResourceKind, Sharing
-from environments.models.resource import PHYSICAL, SLUG_TWICE
+from environments.models.resource import KIND_TWICE, PHYSICAL, SLUG_TWICE
 
 NOT_SLUG = re.compile(r"[^a-z0-9]+")
 DEVICE_ONLY = ("description", "platform", "driverVersion", "memoryTotal", "kind")
@@ -61,6 +61,10 @@ def read_resources(
         resource = _resource(entry, name)
         if name in found or resource.slug in {other.slug for other in found.values()}:
             environment.report.refuse(entry.own.at("id"), SLUG_TWICE)
+            continue
+        if resource.kind in PHYSICAL and resource.kind in {other.kind for other in found.values()}:
+            where = entry.at("type")
+            where.report.refuse(where.at("type" if "type" in where else "id"), KIND_TWICE)
             continue
         found[name], entries[name] = resource, entry
         if resource.kind == ResourceKind.CPU:

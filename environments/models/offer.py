@@ -12,6 +12,7 @@ from environments.models.environment import Environment, duration_errors
 from environments.models.resource import Resource, amount_errors
 
 CURRENCY_TWICE = "This environment already has a price list in this currency."
+NO_PRICE = "Found no price; add one, or take the price list out."
 
 
 def price_twice(slug: object) -> str:
@@ -20,7 +21,7 @@ def price_twice(slug: object) -> str:
 
 
 class PriceList(models.Model):
-    """Prices of one environment in one currency."""
+    """Prices of one environment in one currency; it has at least one (a rule across rows: `rules.py`)."""
 
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="price_lists")
     currency = models.CharField(

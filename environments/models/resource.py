@@ -24,6 +24,7 @@ class Sharing(models.TextChoices):
 
 
 SLUG_TWICE = "This environment already has a resource with this slug."
+KIND_TWICE = "An environment has at most one cpu, one ram and one disk resource."
 PHYSICAL = (ResourceKind.CPU, ResourceKind.RAM, ResourceKind.DISK)
 
 
@@ -75,7 +76,7 @@ class Resource(StrictNumbers):
                 fields=["environment", "kind"],
                 condition=Q(kind__in=["cpu", "ram", "disk"]),
                 name="resource_cpu_ram_disk_once_per_environment",
-                violation_error_message="An environment has at most one cpu, one ram and one disk resource.",
+                violation_error_message=KIND_TWICE,
             ),
             models.CheckConstraint(
                 name="resource_kind_known", condition=in_list("kind", ResourceKind.values)
@@ -104,7 +105,7 @@ class Resource(StrictNumbers):
         return self.slug
 
     def clean(self) -> None:
-        """0 <= min <= max <= total, disk is there, cpu/ram/disk are exclusive, the kind stays.
+        """0 <= min <= max <= total, disk is there, cpu/ram/disk are exclusive and there once, the kind stays.
 
         An empty `max` becomes `total`. Raises ValidationError with fields.
         """
@@ -117,10 +118,15 @@ class Resource(StrictNumbers):
             errors["sharing"] = (
                 f"{self.kind} is exclusive to its environment; only devices and counters can be shared."
             )
+        if self.kind in PHYSICAL and self._twins().exists():
+            errors["kind"] = KIND_TWICE
         if self.pk is not None and not Resource.objects.filter(pk=self.pk, kind=self.kind).exists():
             errors["kind"] = "The kind of a resource cannot change; remove this resource and add another."
         if errors:
             raise ValidationError(errors)
+
+    def _twins(self) -> "models.QuerySet[Resource]":
+        return Resource.objects.filter(environment=self.environment_id, kind=self.kind).exclude(pk=self.pk)
 
 
 class ResourceDevice(models.Model):
