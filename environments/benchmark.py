@@ -33,12 +33,11 @@ from environments.models import (
     Price,
     PriceList,
     Resource,
-    ResourceDevice,
     ResourceKind,
-    Sharing,
     Tier,
 )
 from environments.reservations import lock_host
+from environments.resources import set_devices, write_resource
 from environments.rules import NEEDED, check_environment
 
 SLUG = "benchmark"
@@ -187,25 +186,14 @@ def _write_resources(environment: Environment, host: Host) -> None:
     for slug in there.keys() - totals.keys():  # a kind of device that is gone; old reservations refer to it
         totals[slug] = (there[slug].kind, 0)
     for slug, (kind, total) in totals.items():
-        shared = Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
-        fields: dict[str, Any] = {"kind": kind, "total": total, "min": 0, "max": total, "sharing": shared}
-        resource = there.get(slug) or Resource(environment=environment, slug=slug)
-        _write_devices(save_changed(resource, fields), devices.get(slug, []))
+        row = there.get(slug) or Resource(environment=environment)
+        set_devices(write_resource(row, slug=slug, kind=kind, total=total), devices.get(slug, []))
 
 
 def _slug_of(device: Device) -> str:
     """By its kind, whatever an operator calls it; never the name of what is no device."""
     slug = slugify(device.kind).replace("_", "-") or "device"
     return f"{slug}-device" if slug in NEEDED else slug
-
-
-def _write_devices(resource: Resource, devices: list[Device]) -> None:
-    rows = ResourceDevice.objects.filter(resource=resource)
-    rows.exclude(device__in=devices).delete()
-    there = set(rows.values_list("device_id", flat=True))
-    for device in devices:
-        if device.pk not in there:
-            save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
 
 
 def _write_price(environment: Environment, terms: _Terms) -> None:

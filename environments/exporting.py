@@ -26,9 +26,9 @@ from environments.models import (
     Resource,
     ResourceKind,
     ScanPolicy,
-    Sharing,
     Tier,
 )
+from environments.resources import AMOUNTS, usual_sharing
 
 
 def as_json(configuration: list[dict[str, Any]] | dict[str, Any]) -> str:
@@ -107,19 +107,18 @@ def _written(amount: int) -> int | str:
 
 
 def _amounts(kind: str, row: Resource | FreeResource) -> dict[str, int | str]:
-    found = {name: getattr(row, name) for name in ("total", "min", "max")}
+    found = {name: getattr(row, name) for name in AMOUNTS}
     return {name: _written(amount) if kind in SIZED else amount for name, amount in found.items()}
 
 
 def _resource(row: Resource) -> dict[str, Any]:
     devices = list(row.devices.order_by("pk"))
-    usual = Sharing.SHARED_EXCLUSIVE if row.kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
     found: dict[str, Any] = {
         "id": row.slug,
         "type": "gpu" if row.kind == ResourceKind.DEVICE else row.kind,
         **_amounts(row.kind, row),
     }
-    if row.sharing != usual:
+    if row.sharing != usual_sharing(row.kind):
         found["sharing"] = row.sharing
     if constraints := _constraints(row):
         found["constraints"] = constraints

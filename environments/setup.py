@@ -22,12 +22,11 @@ from environments.models import (
     Price,
     PriceList,
     Resource,
-    ResourceDevice,
     ResourceKind,
-    Sharing,
     constraint_path,
 )
 from environments.reservations import lock_host
+from environments.resources import add_device, write_free_part, write_resource
 from environments.rules import check_environment
 
 Cores = int | Sequence[int] | str | None
@@ -156,11 +155,8 @@ def _place_cores(environment: Environment, cpu: Cores) -> None:
 
 
 def _add_resource(environment: Environment, slug: str, kind: str, total: int) -> Resource:
-    sharing = Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE
     with errors_at(f"resources.{slug}"):
-        return save_clean(
-            Resource(environment=environment, slug=slug, kind=kind, total=total, sharing=sharing)
-        )
+        return write_resource(Resource(environment=environment), slug=slug, kind=kind, total=total)
 
 
 def _add_devices(
@@ -175,14 +171,6 @@ def _add_devices(
                         f"There is no device {uuid}; detect the host or enter the device first."
                     )
                 add_device(resources[slug], device)
-
-
-def add_device(resource: Resource, device: Device) -> None:
-    """One device more in a resource of kind device. Raises ValidationError with messages alone: the field is known."""
-    try:
-        save_clean(ResourceDevice(resource=resource, environment=resource.environment, device=device))
-    except ValidationError as error:
-        raise ValidationError(error.messages) from error
 
 
 def _limit(resources: Mapping[str, Resource], limits: Mapping[str, tuple[int, int]]) -> None:
@@ -208,7 +196,7 @@ def _add_free_tier(
         with errors_at(f"free_tier.resources.{slug}"):
             resource = _named(resources, slug)
             resource.refresh_from_db()
-            save_clean(FreeResource(free_tier=tier, resource=resource, total=total))
+            write_free_part(FreeResource(free_tier=tier, resource=resource), total=total)
 
 
 def _add_prices(

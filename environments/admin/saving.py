@@ -15,12 +15,12 @@ from environments.models import (
     Price,
     PriceList,
     Resource,
-    ResourceDevice,
     ResourceKind,
 )
-from environments.setup import add_device, errors_at, unknown_resource
+from environments.resources import AMOUNTS, set_devices, write_free_part, write_resource
+from environments.setup import errors_at, unknown_resource
 
-FREE_FIELDS = ("free_total", "free_min", "free_max")
+FREE_FIELDS = {name: f"free_{name}" for name in AMOUNTS}  # by column
 
 
 def save_rows(
@@ -32,8 +32,9 @@ def save_rows(
         row.instance.refresh_from_db()  # the cpu total has followed the cores
         with errors_at(f"resources.{row.instance.slug}"):
             if "chosen_devices" in row.changed_data:
-                _set_devices(row.instance, row)
-            if set(FREE_FIELDS) & set(row.changed_data):
+                with errors_at("chosen_devices"):
+                    set_devices(row.instance, row.cleaned_data["chosen_devices"].order_by("pk"))
+            if set(FREE_FIELDS.values()) & set(row.changed_data):
                 _set_free_part(row.instance, row, tier)
     for row in prices:
         with errors_at(f"price_lists.{row.instance.currency}"):
@@ -49,28 +50,18 @@ def save_cores(environment: Environment, text: str, *, named: bool) -> None:
     cpu = Resource.objects.filter(environment=environment, kind=ResourceKind.CPU).first()
     total = cpu.total if cpu else None
     if cpu is None:
-        save_clean(Resource(environment=environment, slug="cpu", kind=ResourceKind.CPU, total=0))
+        write_resource(Resource(environment=environment), slug="cpu", kind=ResourceKind.CPU, total=0)
     if not Resource.objects.filter(environment=environment, kind=ResourceKind.RAM).exists():
         memory = environment.host.usable_memory_mib
-        save_clean(Resource(environment=environment, slug="ram", kind=ResourceKind.RAM, total=memory))
+        write_resource(Resource(environment=environment), slug="ram", kind=ResourceKind.RAM, total=memory)
     if named:
         place_cores(environment, text)
     elif total != environment.cores.count() or not total:
         place_cores(environment, choose_cores(environment, total or None))
 
 
-def _set_devices(resource: Resource, row: forms.ModelForm) -> None:
-    chosen = {device.pk: device for device in row.cleaned_data["chosen_devices"]}
-    there = ResourceDevice.objects.filter(resource=resource)
-    there.exclude(device__in=chosen).delete()
-    missing = set(chosen) - set(there.values_list("device_id", flat=True))
-    for key in sorted(missing):
-        with errors_at("chosen_devices"):
-            add_device(resource, chosen[key])
-
-
 def _set_free_part(resource: Resource, row: forms.ModelForm, tier: FreeTier | None) -> None:
-    total, least, most = (row.cleaned_data[name] for name in FREE_FIELDS)
+    total, least, most = (row.cleaned_data[name] for name in FREE_FIELDS.values())
     if total is None:
         FreeResource.objects.filter(resource=resource).delete()
         return
@@ -80,13 +71,14 @@ def _set_free_part(resource: Resource, row: forms.ModelForm, tier: FreeTier | No
         )
     part = FreeResource.objects.filter(resource=resource, free_tier=tier).first()
     part = part or FreeResource(resource=resource, free_tier=tier)
-    part.resource, part.total, part.min, part.max = resource, total, least or 0, most
+    part.resource = resource
     try:
-        save_clean(part)
+        write_free_part(part, total=total, min=least or 0, max=most)
     except ValidationError as error:
-        names = {"total": "free_total", "min": "free_min", "max": "free_max"}
         found = error.update_error_dict({})
-        raise ValidationError({names.get(field, field): texts for field, texts in found.items()}) from error
+        raise ValidationError(
+            {FREE_FIELDS.get(field, field): texts for field, texts in found.items()}
+        ) from error
 
 
 def _set_prices(price_list: PriceList, prices: dict[str, Decimal]) -> None:

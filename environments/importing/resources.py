@@ -13,8 +13,9 @@ from environments.importing.constraints import read_constraints
 from environments.importing.devices import read_devices
 from environments.importing.reading import Reading
 from environments.importing.wanted import WantedConstraint, WantedCores, WantedResource
-from environments.models import ResourceKind, Sharing
+from environments.models import ResourceKind
 from environments.models.resource import KIND_TWICE, PHYSICAL, SLUG_TWICE
+from environments.resources import usual_sharing
 
 NOT_SLUG = re.compile(r"[^a-z0-9]+")
 DEVICE_ONLY = ("description", "platform", "driverVersion", "memoryTotal", "kind")
@@ -142,7 +143,7 @@ def _resource(entry: Entry, name: str) -> WantedResource:
         min=least or 0,
         max=most,
         path=entry.own.path,
-        sharing=sharing or (Sharing.SHARED_EXCLUSIVE if kind == ResourceKind.DEVICE else Sharing.EXCLUSIVE),
+        sharing=sharing or usual_sharing(kind),
         devices=devices if kind == ResourceKind.DEVICE else (),
     )
 

@@ -1,15 +1,15 @@
 """Writes one environment as a file wants it. Only rows that differ are touched; needs the host's lock."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db.models import ProtectedError
 
 from compute_site.core.models import save_changed, save_clean
 from environments.device_init import write_init
-from environments.importing.amounts import Amounts, Decided
+from environments.importing.amounts import Decided
 from environments.importing.constraints import drop_constraints, write_constraints
 from environments.importing.wanted import Rule, WantedDevice, WantedEnvironment, WantedPrices
 from environments.models import (
@@ -23,10 +23,10 @@ from environments.models import (
     Price,
     PriceList,
     Resource,
-    ResourceDevice,
 )
 from environments.models.resource import PHYSICAL
-from environments.setup import add_device, errors_at
+from environments.resources import set_devices, write_free_part, write_resource
+from environments.setup import errors_at
 
 
 def write_environment(
@@ -102,8 +102,8 @@ def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -
     for slug, one in decided.items():
         with errors_at(f"resources.{slug}"):
             row = chosen[slug] or Resource(environment=environment)
-            named = {"slug": slug, "kind": one.wanted.kind, "sharing": one.wanted.sharing}
-            found[slug] = save_changed(row, {**named, **_fields(one.amounts)})
+            kind, sharing = one.wanted.kind, one.wanted.sharing
+            found[slug] = write_resource(row, slug=slug, kind=kind, sharing=sharing, **asdict(one.amounts))
             _write_devices(found[slug], one.wanted.devices)
     return found
 
@@ -117,17 +117,13 @@ def _drop_resource(row: Resource) -> None:
         row.delete()
     except ProtectedError:
         with errors_at(f"resources.{row.slug}"):
-            save_changed(row, {"total": 0, "min": 0, "max": 0})
+            write_resource(row, slug=row.slug, kind=row.kind, total=0, sharing=row.sharing)
 
 
 def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:
     chosen = [write_device(resource.environment.engine, device) for device in devices]
-    there = ResourceDevice.objects.filter(environment=resource.environment)
-    there.filter(resource=resource).exclude(device__in=chosen).delete()
-    for device in chosen:
-        if not there.filter(resource=resource, device=device).exists():
-            with errors_at("devices"):
-                add_device(resource, device)
+    with errors_at("devices"):
+        set_devices(resource, chosen)
 
 
 def _write_free_tier(
@@ -151,7 +147,7 @@ def _write_free_tier(
                 row = there.filter(resource=resources[slug]).first()
                 row = row or FreeResource(free_tier=tier, resource=resources[slug])
                 row.resource = resources[slug]
-                save_changed(row, _fields(amounts))
+                write_free_part(row, **asdict(amounts))
 
 
 def _write_prices(
@@ -185,7 +181,3 @@ def _write_access(environment: Environment, wanted: Mapping[str, Sequence[Rule]]
     for tier, kind, value in sorted(rules):
         with errors_at("access"):
             save_clean(AccessRule(environment=environment, tier=tier, kind=kind, value=value))
-
-
-def _fields(amounts: Amounts) -> dict[str, Any]:
-    return {"total": amounts.total, "min": amounts.min, "max": amounts.max}

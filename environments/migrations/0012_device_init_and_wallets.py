@@ -28,7 +28,7 @@ def one_row_where_chains_meet(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("environments", "0010_upkeep_is_recorded"),
+        ("environments", "0011_images"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

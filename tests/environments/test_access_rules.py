@@ -23,7 +23,7 @@ def test_no_row_takes_what_lower_case_makes_too_long(environment, django_user_mo
     user = django_user_model.objects.create_user("ada")
     listed = save_clean(AccessList(name="partners"))
     rule = {"environment": environment, "tier": "paid", "value": LONG}
-    rows = {
+    rows: dict[str, list[Any]] = {
         "value": [AccessRule(**rule, kind="address"), AccessRule(**rule, kind="access_list")],
         "address": [
             WalletAddress(user=user, address=LONG),

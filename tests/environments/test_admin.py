@@ -127,7 +127,7 @@ class TestAdd:
             ({"disk.max": 2000}, "disk.max", "2000 is more than the total of 1000"),
             ({"disk.sharing": "shared_exclusive"}, "disk.sharing", "disk is exclusive to its environment"),
             ({"disk.free_total": 10}, "disk.free_total", "There is no free tier; add one on its tab"),
-            ({"ram.kind": "disk", "ram.total": 5}, "__all__", "at most one cpu, one ram and one disk"),
+            ({"ram.kind": "disk", "ram.total": 5}, "disk.kind", "at most one cpu, one ram and one disk"),
             ({"ram.slug": "disk", "ram.total": 5}, "disk.__all__", "already has a resource with this slug"),
             ({"cpu.total": 9, "cores": ""}, "cores", "9 cores are asked, 8 of the 8 of rack-a are free"),
             ({"price_lists-0-prices": "tpu 1"}, "price_lists.prices", "tpu: There is no resource tpu; there are "),

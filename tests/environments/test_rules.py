@@ -278,10 +278,15 @@ class TestAcrossRows:
         ]
 
     def test_a_price_or_a_free_tier(self, environment):
-        Price.objects.all().delete()
+        PriceList.objects.all().delete()
         check_environment(environment)
         environment.free_tier.delete()
         assert "neither a price nor a free tier" in str(found_by_check(environment)["price_lists"])
+
+    def test_a_price_list_has_a_price(self, environment):
+        Price.objects.all().delete()
+        words = "Found no price; add one, or take the price list out."
+        assert found_by_check(environment) == {"price_lists.credit.prices": [words]}
 
     def test_free_part_after_its_resource_shrank(self, environment):
         environment.resources.filter(slug="ram").update(total=1000, max=1000)

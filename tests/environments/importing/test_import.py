@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from environments.importing import as_json, export_engine, export_environment, import_configuration
-from environments.models import Device, Environment, Host, Resource, Sharing
+from environments.models import Device, Environment, Host, Price, Resource, Sharing
 from tests.environments.conftest import give_back, take
 from tests.environments.importing.conftest import (
     TOKEN,
@@ -228,3 +228,13 @@ def test_access_lists_of_either_kind_come_back_as_they_were(engine):
     assert not import_configuration(nested(offer(access=exported["access"]))).changes_anything
     with pytest.raises(ValidationError, match="belongs into accessLists"):
         run(nested(offer(access={"lists": ["1:0xC0"]})))
+
+
+def test_a_price_list_without_a_price_goes_in_by_no_file(engine):
+    """Only a row that was written past every rule is one; what an export says of it is refused as well."""
+    run(nested(offer()))
+    Price.objects.all().delete()
+    refused(as_json([export_engine(engine)]), "[0].environments[0].fees.1[0].prices", "Found no price")
+    refused(
+        nested(offer(fees={"credit": [{}]})), "[0].environments[0].fees.credit[0].prices", "Found no price"
+    )
