@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.db import lock
 from compute_site.core.models import save_clean
+from environments.device_rules import no_file
 from environments.history import Author, find, record
 from environments.models import (
     NVIDIA,
@@ -19,7 +20,7 @@ from environments.models import (
     ResourceDevice,
 )
 from environments.reservations import lock_host
-from environments.rules import WAY_OUT, no_file
+from environments.rules import WAY_OUT
 
 Entry = tuple[str, str, str]  # kind, name, value
 

@@ -15,7 +15,7 @@ InitEntry = tuple[str, str, str]  # kind, name and value of an entry of a device
 class WantedDevice:
     """A device by its id, with what the file tells about it; `init` None = it says nothing of that.
 
-    An id that is a device file (/dev/...) is known by it on its host alone.
+    In place of an id may stand its device file (/dev/...), by which it is known on its host alone.
     """
 
     uuid: str

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from decimal import Decimal
+from uuid import uuid5
 
 from django.core.exceptions import ValidationError
 from django.db.models import ProtectedError
@@ -63,12 +64,18 @@ def write_device(engine: Engine, wanted: WantedDevice) -> Device:
 
     Raises ValidationError when it is an index, or a job holds it and its init would change.
     """
-    uuid = f"{engine.host}:{wanted.uuid}" if wanted.uuid.startswith("/dev/") else wanted.uuid
+    uuid = _by_file(engine, wanted.uuid) if wanted.uuid.startswith("/dev/") else wanted.uuid
     device = Device.objects.filter(uuid=uuid).first() or _new_device(engine, wanted, uuid)
     if wanted.init is not None:
         with errors_at("init"):
             write_init(device, wanted.init)
     return device
+
+
+def _by_file(engine: Engine, path: str) -> str:
+    """Whose id is a device file: the same on its host whenever it is imported, and telling nobody which file it is."""
+    assert engine.host is not None
+    return str(uuid5(engine.host.public_id, path))
 
 
 def _new_device(engine: Engine, wanted: WantedDevice, uuid: str) -> Device:
