@@ -20,7 +20,7 @@ def one_row_where_chains_meet(apps, schema_editor):
         others = wallets.filter(address=whole.address).exclude(pk=whole.pk)
         others.filter(user=whole.user).delete()
         for other in others.select_related("user"):
-            whose = f"{whole.user.get_username()} and {other.user.get_username()}"
+            whose = f"{whole.user.username} and {other.user.username}"
             raise ValueError(
                 f"the wallet {whole.address} is of {whose}: take it out for one of them, then migrate"
             )
