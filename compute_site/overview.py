@@ -24,7 +24,7 @@ from environments.models import (
 from environments.use import Place, ResourceUse, core_maps, device_maps, free_amounts
 from jobs.billing.models import Book, LedgerEntry
 from jobs.models import FINAL, Job, JobStatus
-from jobs.pending import has_live_worker
+from jobs.obstacles import has_live_worker
 from providers.budgets import cost_so_far, hourly_rate
 from providers.models import FINAL as POD_FINAL
 from providers.models import Pod

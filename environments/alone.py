@@ -3,10 +3,12 @@
 Everything that reserves, counts or checks asks here. Why it is so: `environments/benchmark.py`.
 """
 
+from collections.abc import Collection
+
 from django.conf import settings
 from django.db.models import F, QuerySet
 
-from compute_site.core.db import first_row
+from compute_site.core.db import all_rows
 from environments.models import Core, Environment
 
 # In SQL about an environment e on its host h, of a core c: whether a job of e may claim it when it is free.
@@ -26,9 +28,9 @@ CASE WHEN NOT e.benchmark THEN
      WHEN EXISTS (SELECT FROM environments_reservation x WHERE x.host_id = h.id AND x.released_at IS NULL) THEN 'others'
      WHEN {MEASURED_LATELY} THEN 'rest' END"""
 ASK_SQL = f"""
-SELECT {IN_THE_WAY}
+SELECT e.id, {IN_THE_WAY}
   FROM environments_environment e JOIN environments_engine g ON g.id = e.engine_id
-  JOIN environments_host h ON h.id = g.host_id WHERE e.id = %(environment)s
+  JOIN environments_host h ON h.id = g.host_id WHERE e.id = ANY(%(environments)s)
 """
 WORDS = {
     "measured": "a benchmark runs on its host, alone",
@@ -37,10 +39,10 @@ WORDS = {
 }
 
 
-def in_the_way(environment: Environment) -> str | None:
-    """Why nothing of the environment may start on its host now for the sake of a benchmark, in words. One statement."""
-    row = first_row(ASK_SQL, {"environment": environment.pk, "rest": settings.MAX_BYPASS_SECONDS})
-    return WORDS.get(row[0]) if row else None
+def in_the_way(environment_ids: Collection[int]) -> dict[int, str]:
+    """Of which of these environments nothing may start now for the sake of a benchmark, and why, in words. One statement."""
+    values = {"environments": list(environment_ids), "rest": settings.MAX_BYPASS_SECONDS}
+    return {key: WORDS[why] for key, why in all_rows(ASK_SQL, values) if why is not None}
 
 
 def claimable_cores(environment: Environment) -> QuerySet[Core]:

@@ -1,6 +1,6 @@
 """One constraint between resources as numbers: what it takes and what it allows, for given amounts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from compute_site.core.db import all_rows
@@ -9,11 +9,11 @@ from environments.models import ResourceKind, constraint_path
 SIZED = (ResourceKind.RAM, ResourceKind.DISK)
 GIB = 1024  # MiB: the unit of memory or disk, as far as "per unit" goes
 BOUNDS_SQL = """
-SELECT r.slug, COALESCE(t.slug, c.target_kind), t.id IS NULL, c.per_unit, c.aggregate, c.min, c.max
+SELECT c.environment_id, r.slug, COALESCE(t.slug, c.target_kind), t.id IS NULL, c.per_unit, c.aggregate, c.min, c.max
   FROM environments_constraint c
   JOIN environments_resource r ON r.id = c.resource_id
   LEFT JOIN environments_resource t ON t.id = c.target_id
- WHERE c.environment_id = %s ORDER BY c.id
+ WHERE c.environment_id = ANY(%s) ORDER BY c.id
 """
 
 
@@ -91,9 +91,12 @@ class Rule:
         return sum((most or 0) * times for most, times in found) // GIB
 
 
-def read_bounds(environment_id: int) -> list[Bound]:
-    """The constraints of an environment; one statement."""
-    return [Bound(*row) for row in all_rows(BOUNDS_SQL, [environment_id])]
+def read_bounds(environment_ids: Collection[int]) -> dict[int, list[Bound]]:
+    """The constraints of each environment, by its key; one statement."""
+    bounds: dict[int, list[Bound]] = {key: [] for key in environment_ids}
+    for environment_id, *row in all_rows(BOUNDS_SQL, [list(environment_ids)]):
+        bounds[environment_id].append(Bound(*row))
+    return bounds
 
 
 def rules_of(bounds: Iterable[Bound]) -> list[Rule]:

@@ -12,8 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Max
 
 from environments.alone import claimable_cores
-from environments.amounts import limits_of
-from environments.bounds import read_bounds
+from environments.amounts import allowance
 from environments.constraint_rules import hopeless
 from environments.cpuset import format_cores
 from environments.device_rules import wrong_devices
@@ -133,8 +132,8 @@ def warnings(environment: Environment) -> list[str]:
         missing = [kind for kind in NEEDED if kind not in kinds]
         if missing:
             found.append(f"The free tier lists no {', '.join(missing)}: free jobs cannot run until it does.")
-        limits = limits_of(environment, Tier.FREE)
-        for bound, _, message in hopeless(read_bounds(environment.pk), limits):
+        may_have = allowance(environment, Tier.FREE)
+        for bound, _, message in hopeless(may_have.bounds, may_have.limits):
             found.append(f"No free job can have {bound.resource}: {message}")
     return found
 
@@ -180,7 +179,8 @@ def _free(environment: Environment) -> Found:
 
 
 def _constraints(environment: Environment) -> Found:
-    for bound, field, message in hopeless(read_bounds(environment.pk), limits_of(environment, Tier.PAID)):
+    may_have = allowance(environment, Tier.PAID)
+    for bound, field, message in hopeless(may_have.bounds, may_have.limits):
         yield f"{bound.path}.{field}", message
 
 

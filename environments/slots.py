@@ -4,7 +4,7 @@ A core or device belongs to the slots of one live worker per engine at most; Pos
 counted (memory, disk, counters) stays the environment's and the host's, whoever takes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import ValidationError
@@ -13,9 +13,12 @@ from django.db.models import BooleanField, F, Func, OuterRef
 from compute_site.core.db import ClockTimestamp, all_rows
 from environments.alone import MAY_CLAIM
 from environments.cpuset import format_cores, parse_cores
-from environments.models import Core, Device, Engine, Environment, Slots, SlotSet
+from environments.models import Core, Device, Engine, Slots, SlotSet
 from environments.models.slots import ALL, Numbers
 
+Reach = dict[
+    int, dict[str, int]
+]  # of one environment: by the key of a worker's slots, the most of each resource
 # By live worker: the most cores and devices that a job could ever get of its slots, whoever holds them now.
 REACH_SQL = f"""
     SELECT s.id AS slots_id, r.environment_id, r.slug,
@@ -147,23 +150,33 @@ def queues_of_others(slots: Slots) -> list[str]:
     return [other.queue for other in others.select_related("engine")]
 
 
-def out_of_reach(environment: Environment, amounts: Mapping[str, int]) -> str | None:
+def read_reach(environment_ids: Collection[int]) -> dict[int, Reach]:
+    """By environment: what each live worker of its engine could ever get of it for one job. One statement."""
+    found: dict[int, Reach] = {key: {} for key in environment_ids}
+    for slots_id, environment_id, slug, most in all_rows(
+        REACH_SQL.format(choice="r.environment_id = ANY(%s)"), [list(environment_ids)]
+    ):
+        found[environment_id].setdefault(slots_id, {})[slug] = most
+    return found
+
+
+def out_of_reach(reach: Reach, amounts: Mapping[str, int]) -> str | None:
     """Why no live worker can ever take a job with these amounts (by resource slug), in words; None when one can.
 
     None too when the engine has no live worker at all: that is a reason of its own.
     """
-    reaches: dict[int, dict[str, int]] = {}
-    for slots_id, _, slug, most in all_rows(
-        REACH_SQL.format(choice="r.environment_id = %s"), [environment.pk]
-    ):
-        reaches.setdefault(slots_id, {})[slug] = most
-    slugs = next(iter(reaches.values()), {})  # the same for all: they are the environment's
-    best = {slug: max(reach[slug] for reach in reaches.values()) for slug in slugs}
+    slugs = next(iter(reach.values()), {})  # the same for all: they are the environment's
+    best = {slug: max(one[slug] for one in reach.values()) for slug in slugs}
     asked = {slug: amount for slug, amount in amounts.items() if slug in best}
-    if not reaches or any(all(reach[slug] >= asked[slug] for slug in asked) for reach in reaches.values()):
+    if not reach or any(can_hold(one, asked) for one in reach.values()):
         return None
     short = [
         f"{amount} {slug}, at most {best[slug]}" for slug, amount in asked.items() if amount > best[slug]
     ]
     together = " and ".join(f"{amount} {slug}" for slug, amount in asked.items() if amount)
     return f"no live worker has slots for {'; '.join(short) or f'{together} together'}"
+
+
+def can_hold(most: Mapping[str, int], amounts: Mapping[str, int]) -> bool:
+    """Whether the slots of one worker, of which a job could get `most`, would do for these amounts."""
+    return all(amount <= most[slug] for slug, amount in amounts.items() if slug in most)

@@ -157,11 +157,15 @@ def read_use(environment_ids: Collection[int]) -> list[ResourceUse]:
 
 def free_amounts(environments: Iterable[Environment]) -> dict[int, dict[str, ResourceUse]]:
     """By environment key and resource slug: total, used, free and the free tier's part; one statement, no lock."""
-    keys = [environment.pk for environment in environments]
-    amounts: dict[int, dict[str, ResourceUse]] = {key: {} for key in keys}
-    for use in read_use(keys):
-        amounts[use.environment_id][use.slug] = use
-    return amounts
+    return uses_by_slug([environment.pk for environment in environments])
+
+
+def uses_by_slug(environment_ids: Collection[int]) -> dict[int, dict[str, ResourceUse]]:
+    """As `free_amounts`, of environments by their keys."""
+    uses: dict[int, dict[str, ResourceUse]] = {key: {} for key in environment_ids}
+    for use in read_use(environment_ids):
+        uses[use.environment_id][use.slug] = use
+    return uses
 
 
 PLACES_SQL = """

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
 from compute_site.core.showing import DASH, mib, span, table
-from environments.amounts import limits_of
+from environments.amounts import allowance
 from environments.bounds import SIZED
 from environments.models import Environment, Tier
 from environments.use import ResourceUse, free_amounts
@@ -120,7 +120,7 @@ def _filled(
     tier: str,
 ) -> SafeString | str:
     """The request, filled as admission fills it, beside what may be and what is free."""
-    limits = limits_of(environment, tier)
+    limits = allowance(environment, tier).limits
     gets = found.job.terms["resources"] if found.job is not None else {}
     rows = [
         (

@@ -11,13 +11,13 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from compute_site.core.canonical import canonical
-from compute_site.core.errors import IdempotencyConflict, NotAdmitted, QuotaExceeded
+from compute_site.core.errors import IdempotencyConflict, NotAdmitted, NothingMatches, QuotaExceeded
 from environments.access import has_rules
 from environments.models import Environment, EnvironmentState
-from jobs.admission_reads import lock_account, queue_and_key
+from jobs.admission_reads import lock_account, queue_and_key, read_account
 from jobs.billing.holds import place
 from jobs.billing.models import Account, Membership
-from jobs.choice import choose
+from jobs.choice import Choice, choose, confirm
 from jobs.dispatch import knock_on_commit
 from jobs.models import IdempotencyKey, Job, JobStatus
 from jobs.spec import SPEC_VERSION, Spec
@@ -36,8 +36,9 @@ def admit(
     """
     body = spec.as_json()
     digest = hashlib.sha256(canonical(body)).hexdigest()
+    wanted = account.public_id if account is not None else spec.account
+    likely = _choose_ahead(user, wanted, spec) if spec.selector is not None else None
     with transaction.atomic():
-        wanted = account.public_id if account is not None else spec.account
         account = lock_account(user.pk, wanted)
         if account is None:
             raise no_account(user, wanted)
@@ -45,7 +46,7 @@ def admit(
         if earlier is not None:
             return _replay(earlier, earlier_digest, digest), True
         check_account(account, queued)
-        job = _queue(user, account, spec, body)
+        job = _queue(user, account, spec, body, likely)
         place(job)
         if idempotency_key:
             IdempotencyKey.objects.create(account=account, key=idempotency_key, body_sha256=digest, job=job)
@@ -53,23 +54,41 @@ def admit(
     return job, False
 
 
+def _choose_ahead(user: AbstractBaseUser, wanted: UUID | None, spec: Spec) -> Choice | None:
+    """What the selector comes to before the account is locked, since this looks at every environment: under the lock
+    only the chosen one is looked at again. None where nothing is chosen: what refuses it is told under the lock.
+    """
+    account = read_account(user.pk, wanted)
+    if account is None:
+        return None
+    try:
+        return choose(user, account, spec, account.now)  # type: ignore[attr-defined]
+    except NothingMatches:
+        return None
+
+
 def agree_on(
-    user: AbstractBaseUser, account: Account, spec: Spec, now: datetime
+    user: AbstractBaseUser, account: Account, spec: Spec, now: datetime, likely: Choice | None = None
 ) -> tuple[Environment, dict[str, Any]]:
-    """The environment, named or chosen by the selector, and the fields of the job that were agreed there.
+    """The environment, named or chosen by the selector, and the fields of the job that were agreed there. `likely`: what
+    the selector came to a moment ago.
 
     Nothing is written. Raises what refuses the job: ValidationError or Rejected.
     """
     if spec.selector is not None:
-        return choose(user, account, spec, now)
+        choice = likely and confirm(likely, user, account, spec, now)
+        choice = choice or choose(user, account, spec, now)
+        return choice.environment, choice.agreed
     environment, restricted = _find_environment(spec.environment or "", spec.tier)
     return environment, agree(environment, spec, user, now, restricted=restricted)
 
 
-def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str, Any]) -> Job:
+def _queue(
+    user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str, Any], likely: Choice | None
+) -> Job:
     """The job's row and its first events; whatever refuses it raises before anything is written."""
     now = account.now  # type: ignore[attr-defined]  # read with the lock
-    environment, agreed = agree_on(user, account, spec, now)
+    environment, agreed = agree_on(user, account, spec, now, likely)
     job = Job(
         account=account,
         submitted_by_id=user.pk,
@@ -86,7 +105,10 @@ def _queue(user: AbstractBaseUser, account: Account, spec: Spec, body: dict[str,
     job.save(force_insert=True)
     record_event(job.pk, JobStatus.QUEUED)
     if job.chosen is not None:
-        record_event(job.pk, "chosen", f"{environment}: {job.chosen['because']}", **job.chosen)
+        because = job.chosen["because"]
+        record_event(
+            job.pk, "chosen", f"{environment}: {because}", environment=str(environment), because=because
+        )
     return job
 
 

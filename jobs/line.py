@@ -19,15 +19,18 @@ RUNS_SQL = "status IN ('preparing', 'running', 'collecting')"  # counts against 
 WAITS_SQL = """q.status = 'queued' AND q.cancel_requested_at IS NULL
        AND (q.not_before IS NULL OR q.not_before <= {now}) AND (q.queue_expires_at IS NULL OR q.queue_expires_at > {now})"""
 WAITS_NOW_SQL = WAITS_SQL.format(now="clock_timestamp()")
-LINES_SQL = f"""
-WITH full_account AS MATERIALIZED (
+# Accounts that run as many jobs as they may, and which jobs of a line they do not hide.
+FULL_ACCOUNT = f"""full_account AS MATERIALIZED (
     SELECT account_id FROM jobs_job WHERE {RUNS_SQL}
-     GROUP BY account_id HAVING count(*) >= %(cap)s)
+     GROUP BY account_id HAVING count(*) >= %(cap)s)"""
+NOT_FULL = "q.account_id NOT IN (SELECT account_id FROM full_account)"
+LINES_SQL = f"""
+WITH {FULL_ACCOUNT}
 SELECT j.* FROM unnest(%(environments)s::bigint[]) e (id)
  CROSS JOIN LATERAL (
     SELECT q.environment_id, q.id, q.tier, (q.terms->'resources')::text, q.max_duration FROM jobs_job q
      WHERE q.environment_id = e.id AND {WAITS_SQL.format(now="%(now)s")}
-       AND q.account_id NOT IN (SELECT account_id FROM full_account)
+       AND {NOT_FULL}
      ORDER BY (q.tier = 'free'), q.id LIMIT %(limit)s) j
 """
 

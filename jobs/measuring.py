@@ -1,8 +1,10 @@
 """When a benchmark job has waited so long that its host starts nothing else until it has run."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 
-from compute_site.core.db import first_row
+from compute_site.core.db import all_rows
 from environments.alone import MEASURED_LATELY
 from environments.models import Environment
 from environments.slots import REACH_SQL
@@ -55,14 +57,10 @@ def due_values() -> dict[str, int]:
     }
 
 
-def before_a_benchmark(environment: Environment) -> str | None:
-    """Why nothing of the environment starts although its host has room: a benchmark is due there. One statement."""
-    if environment.benchmark:
-        return None
-    values = {"engine": environment.engine_id, **due_values()}
-    row = first_row(f"SELECT {DUE} FROM environments_engine g WHERE g.id = %(engine)s", values)
-    return (
-        "its host is kept for a benchmark that waited longer, and starts nothing else before"
-        if row and row[0]
-        else None
-    )
+def kept_for_a_benchmark(environments: Iterable[Environment]) -> set[int]:
+    """Keys of those of which nothing starts although their host has room: a benchmark is due there. One statement."""
+    engines = {one.pk: one.engine_id for one in environments if not one.benchmark}
+    values = {"engines": list(set(engines.values())), **due_values()}
+    rows = all_rows(f"SELECT g.id FROM environments_engine g WHERE g.id = ANY(%(engines)s) AND {DUE}", values)
+    due = {engine for (engine,) in rows}
+    return {key for key, engine in engines.items() if engine in due}

@@ -9,13 +9,12 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
-from django.db import transaction
 
 from compute_site.core.db import database_now
 from compute_site.core.errors import Rejected
 from environments.models import Environment
 from jobs.admission import agree_on, check_account, no_account
-from jobs.admission_reads import lock_account, queue_and_key
+from jobs.admission_reads import queue_and_key, read_account
 from jobs.billing.charges import charge, price_per_minute
 from jobs.billing.holds import check_covered, free_balance
 from jobs.models import Job
@@ -39,22 +38,21 @@ class Quote:
 def quote(user: AbstractBaseUser, spec: Spec) -> Quote:
     """The quote of a well-formed job. Money: at most `maximum_cost` is held at its admission; time in seconds."""
     refusal: ValidationError | Rejected | None = None
-    with transaction.atomic():
-        account = lock_account(user.pk, spec.account)
-        if account is None:
-            return Quote(no_account(user, spec.account))
-        now: datetime = account.now  # type: ignore[attr-defined]  # read with the lock
-        queued, _, _ = queue_and_key(account, "")
-        try:
-            check_account(account, queued)
-        except Rejected as error:
-            refusal = error
-        try:
-            environment, agreed = agree_on(user, account, spec, now)
-        except (ValidationError, Rejected) as error:
-            return Quote(refusal or error)
-        job = Job(account=account, environment=environment, tier=spec.tier, **agreed)
-        refusal = refusal or _uncovered(account.pk, job.terms, job.max_duration)
+    account = read_account(user.pk, spec.account)  # not locked: nothing is promised
+    if account is None:
+        return Quote(no_account(user, spec.account))
+    now: datetime = account.now  # type: ignore[attr-defined]  # read with it
+    queued, _, _ = queue_and_key(account, "")
+    try:
+        check_account(account, queued)
+    except Rejected as error:
+        refusal = error
+    try:
+        environment, agreed = agree_on(user, account, spec, now)
+    except (ValidationError, Rejected) as error:
+        return Quote(refusal or error)
+    job = Job(account=account, submitted_by_id=user.pk, environment=environment, tier=spec.tier, **agreed)
+    refusal = refusal or _uncovered(account.pk, job.terms, job.max_duration)
     return _told(job, refusal, now)
 
 

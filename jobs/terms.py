@@ -1,6 +1,7 @@
 """What is agreed with a job that an environment takes: amounts, prices and limits, or why it does not take it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,13 +11,28 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import NotAdmitted
 from environments.access import closed, may_use, visible_to
+from environments.amounts import Allowance, read_allowances
 from environments.models import EngineKind, EngineState, Environment, EnvironmentState, FreeTier, Tier
-from environments.reservations import fill
-from jobs.admission_reads import read_offer
+from jobs.admission_reads import Prices, read_prices
 from jobs.spec import Spec
 
 MAX_ATTEMPTS = 3
 TERMS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What the terms of a job are made from: what it may have, and at which prices (none in the free tier)."""
+
+    allowance: Allowance
+    prices: Prices
+
+
+def read_offered(environments: Sequence[Environment], tier: str) -> dict[int, Offered]:
+    """Of each environment, by its key; three statements for all of them. They come with their engines and hosts."""
+    allowances = read_allowances(environments, tier)
+    prices: dict[int, Prices] = read_prices(list(allowances)) if tier == Tier.PAID else {}
+    return {key: Offered(allowances[key], prices.get(key, {})) for key in allowances}
 
 
 def agree(
@@ -27,11 +43,12 @@ def agree(
     *,
     restricted: bool,
     currency: str = "",
+    offered: Offered | None = None,
 ) -> dict[str, Any]:
     """The fields of a job of `user` in this environment that say what was agreed; nothing is written.
 
-    `restricted`: its tier has access rules; `currency`: whose prices count, empty for the first. The environment comes
-    with its engine, host and free tier. Raises NotAdmitted and ValidationError, for one of which no tier is open to the
+    `restricted`: its tier has access rules; `currency`: whose prices count, empty for the first; `offered`: what was read
+    of its tier already. The environment comes with its engine, host and free tier. Raises NotAdmitted and ValidationError, for one of which no tier is open to the
     user the same as for one that there is not.
     """
     if restricted and not may_use(environment, spec.tier, user):
@@ -42,7 +59,7 @@ def agree(
     if spec.function is not None and environment.engine.kind == EngineKind.FLEET:
         text = "Remote workers run no functions yet; name another environment, or send a command."
         raise NotAdmitted(text, field="function", code="fleet_no_functions")
-    return _terms(environment, spec, now, currency)
+    return _terms(environment, spec, now, currency, offered)
 
 
 def no_such_environment() -> ValidationError:
@@ -65,7 +82,9 @@ def _check_open(environment: Environment) -> None:
         raise NotAdmitted(text, field="environment", code="host_gone")
 
 
-def _terms(environment: Environment, spec: Spec, now: datetime, currency: str) -> dict[str, Any]:
+def _terms(
+    environment: Environment, spec: Spec, now: datetime, currency: str, offered: Offered | None
+) -> dict[str, Any]:
     """The fields of the job that say what was agreed: they never change, whatever becomes of the environment."""
     limits = _limits(environment, spec.tier)
     longest = limits.max_job_duration
@@ -73,19 +92,15 @@ def _terms(environment: Environment, spec: Spec, now: datetime, currency: str) -
         text = f"At most {longest} seconds in this environment and tier; asked: {spec.max_duration}."
         raise ValidationError({"max_duration": ValidationError(text, code="too_long")})
     waits = [wait for wait in (spec.max_queue_wait, environment.max_queue_wait) if wait is not None]
-    paid = spec.tier == Tier.PAID
-    kinds, currency, prices = read_offer(environment.pk, currency)
-    if paid and not prices:
-        text = "This environment has no prices"
-        text += f" in {currency}, so no such jobs." if currency else ", so no paid jobs."
-        raise NotAdmitted(text, field="tier", code="tier_not_offered")
-    amounts = fill(environment, spec.tier, spec.resources)
+    offered = offered or read_offered([environment], spec.tier)[environment.pk]
+    currency, prices = _prices(offered.prices, currency) if spec.tier == Tier.PAID else ("", {})
+    amounts = offered.allowance.fill(spec.resources)
     terms = {
         "resources": amounts,
-        "kinds": {slug: kinds[slug] for slug in amounts},
+        "kinds": {slug: offered.allowance.limits[slug].kind for slug in amounts},
         "tier": spec.tier,
-        "currency": currency if paid else "",
-        "prices": prices if paid else {},
+        "currency": currency,
+        "prices": prices,
         "min_job_duration": limits.min_job_duration,
         "max_job_duration": longest,
         "max_queue_wait": min(waits, default=None),
@@ -99,6 +114,20 @@ def _terms(environment: Environment, spec: Spec, now: datetime, currency: str) -
         "max_duration": spec.max_duration or longest,
         "queue_expires_at": queue_expiry(terms, now),
     }
+
+
+def _prices(prices: Prices, wanted: str) -> tuple[str, dict[str, str]]:
+    """The currency as the price list writes it, and its prices; addresses of tokens are compared without case.
+
+    Should two lists differ by case alone, the one that is written as `wanted` counts.
+    """
+    same = [currency for currency in prices if currency.lower() == wanted.lower()] if wanted else [*prices]
+    currency = wanted if wanted in same else next(iter(same), None)
+    if currency is None:
+        text = "This environment has no prices"
+        text += f" in {wanted}, so no such jobs." if wanted else ", so no paid jobs."
+        raise NotAdmitted(text, field="tier", code="tier_not_offered")
+    return currency, prices[currency]
 
 
 def queue_expiry(terms: Mapping[str, Any], since: datetime) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
 from environments import reservations
 from environments.models import Engine, EngineState, Environment
-from environments.slots import out_of_reach
+from environments.slots import out_of_reach, read_reach
 from jobs.caps import check_account
 from jobs.measuring import DUE, due_values
 from jobs.models import Attempt, Job, JobStatus
@@ -35,8 +36,12 @@ LOCKED_SQL = """
     SELECT {columns} FROM {table} WHERE id = %s AND status = 'queued' AND cancel_requested_at IS NULL
        FOR NO KEY UPDATE SKIP LOCKED
 """
-MAY_START_SQL = f"""
-    SELECT g.state, w.status, {DUE} FROM environments_engine g, workers_worker w
+# The last one: mostly nothing is overdue anywhere, and then no more is read of it.
+BEGIN_SQL = f"""
+    SELECT g.state, w.status, {DUE}, clock_timestamp(),
+           EXISTS (SELECT FROM jobs_job WHERE status = 'queued'
+                      AND passed_over_since <= clock_timestamp() - make_interval(secs => %(rest)s))
+      FROM environments_engine g, workers_worker w
      WHERE w.id = %(worker)s AND g.id = %(engine)s
 """
 
@@ -49,38 +54,52 @@ class Taken:
     more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """`may_start`: the engine is active and this worker online. `benchmark_due`: only a benchmark may start."""
+
+    may_start: bool
+    benchmark_due: bool
+    now: datetime
+    some_overdue: bool
+
+
 def take(engine: Engine, worker: Worker) -> Taken | None:
     """Reserve the next job that fits the worker's slots and make its attempt (preparing, leased to `worker`); None when
     none does.
 
     Before: job queued. After: job preparing, attempt preparing, reservation held; or nothing changed at all.
     """
-    if not turns(engine, worker.slots, 1).jobs:
+    if not turns(engine, worker.slots, 1):
         return None
     checkpoint("take.before")
     with transaction.atomic():
         assert engine.host_id is not None
         host = reservations.lock_host(engine.host_id)
-        may_start, benchmark_due = _may_start(engine, worker)
-        if host.declared_gone_at or not may_start:
+        begin = _begin(engine, worker)
+        if host.declared_gone_at or not begin.may_start:
             return None
-        found = turns(engine, worker.slots)
-        jobs, overdue = found.jobs, found.overdue
-        if benchmark_due:  # nothing else starts before it, and what is kept for others waits as well
-            jobs, overdue = [turn for turn in jobs if turn.benchmark], []
-        kept = Kept(overdue, slots=worker.slots, beyond=found.beyond)
+        jobs = turns(engine, worker.slots)
+        if begin.benchmark_due:  # nothing else starts before it, and what is kept for others waits as well
+            jobs = [turn for turn in jobs if turn.benchmark]
+        keeps = begin.some_overdue and not begin.benchmark_due
+        kept = Kept([engine] if keeps else [], begin.now, worker.slots)
         taken = _first_that_fits(engine, worker, jobs, kept)
-        if taken is None and not benchmark_due and (others := first_of_others(engine, worker.slots, jobs)):
+        if (
+            taken is None
+            and not begin.benchmark_due
+            and (others := first_of_others(engine, worker.slots, jobs))
+        ):
             taken = _first_that_fits(engine, worker, others, kept)
     checkpoint("take.after")
     return taken
 
 
-def _may_start(engine: Engine, worker: Worker) -> tuple[bool, bool]:
-    """Engine active and this worker online; and whether only a benchmark may start. Read after the host's lock."""
-    row = first_row(MAY_START_SQL, {"worker": worker.pk, "engine": engine.pk, **due_values()})
+def _begin(engine: Engine, worker: Worker) -> _Begin:
+    """Read after the host's lock."""
+    row = first_row(BEGIN_SQL, {"worker": worker.pk, "engine": engine.pk, **due_values()})
     assert row is not None
-    return row[:2] == (EngineState.ACTIVE, WorkerStatus.ONLINE), row[2]
+    return _Begin(row[:2] == (EngineState.ACTIVE, WorkerStatus.ONLINE), *row[2:])
 
 
 def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept: Kept) -> Taken | None:
@@ -109,8 +128,9 @@ def _passed_for_another(worker: Worker, job: Job) -> list[Job]:
     first = first_beyond(worker.slots, job)
     if first is None:
         return []
-    passed = Job.objects.select_related("environment").get(pk=first)
-    return [passed] if out_of_reach(passed.environment, passed.terms["resources"]) is None else []
+    passed = Job.objects.get(pk=first)
+    reach = read_reach([passed.environment_id])[passed.environment_id]
+    return [passed] if out_of_reach(reach, passed.terms["resources"]) is None else []
 
 
 def _locked(job_id: int) -> Job | None:

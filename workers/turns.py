@@ -30,22 +30,10 @@ MAY_GO = f"""{WAITS_NOW_SQL}
 # So near that what engines of other hosts take while this one does could pass the cap: at most 64 each, generously.
 NEAR_CAP = """COALESCE(running.jobs, 0) >= %(cap)s - 64 * (
                  SELECT count(*) FROM environments_engine o WHERE o.host_id <> %(host)s AND o.state = 'active')"""
-# `overdue`: jobs of the whole host that were passed over for so long that their resources are kept for them; those of
-# an engine that starts nothing keep nothing, and a benchmark has a rule of its own (jobs/measuring.py). An environment without a free core can start nothing, so its queue is
-# not even read.
+# An environment without a free core can start nothing, so its queue is not even read.
 TURNS_SQL = f"""
-    WITH {{reach}}{RUNNING},
-    overdue AS MATERIALIZED (
-        SELECT q.id, {{reachable}} AS reachable
-          FROM jobs_job q
-          JOIN environments_environment e ON e.id = q.environment_id
-          JOIN environments_engine g ON g.id = e.engine_id
-         WHERE q.passed_over_since <= clock_timestamp() - make_interval(secs => %(bypass)s) AND {MAY_GO}
-           AND e.state <> %(retired)s AND NOT e.benchmark AND g.host_id = %(host)s AND g.state = 'active'
-           AND (g.id = %(engine)s OR g.worker_seen_at > clock_timestamp() - make_interval(secs => %(alive)s))
-         ORDER BY (q.tier = 'free'), q.passed_over_since, q.id LIMIT 256)
-    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, e.benchmark, (SELECT array_agg(id) FROM overdue),
-           (SELECT array_agg(id) FROM overdue WHERE NOT reachable)
+    WITH {{reach}}{RUNNING}
+    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, e.benchmark
       FROM environments_environment e
      CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
      CROSS JOIN LATERAL (
@@ -104,30 +92,14 @@ class Turn:
     benchmark: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """In order of their turn; and the keys of the host's overdue jobs, the longest waiting first.
-
-    `beyond`: those of them that the worker's slots could never hold.
-    """
-
-    jobs: Sequence[Turn]
-    overdue: Sequence[int]
-    beyond: Sequence[int]
-
-
-def turns(engine: Engine, slots: Slots, limit: int = CANDIDATES) -> Turns:
+def turns(engine: Engine, slots: Slots, limit: int = CANDIDATES) -> list[Turn]:
     """Whose turn it may be on the engine, for a worker with these slots; one statement."""
     values = {
         **_values(engine, slots, limit),
         "engine": engine.pk,
         "retired": EnvironmentState.RETIRED,
-        "bypass": settings.MAX_BYPASS_SECONDS,
-        "alive": settings.WORKER_TTL_SECONDS,
     }
-    rows = all_rows(TURNS_SQL.format(**_parts(slots)), values)
-    overdue, beyond = rows[0][-2:] if rows else (None, None)
-    return Turns([Turn(*row[:-2]) for row in rows], overdue or [], beyond or [])
+    return [Turn(*row) for row in all_rows(TURNS_SQL.format(**_parts(slots)), values)]
 
 
 def first_beyond(slots: Slots, job: Job) -> int | None:

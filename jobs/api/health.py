@@ -8,7 +8,7 @@ from django.http import HttpRequest, JsonResponse
 
 from compute_site.core.db import database_now
 from environments.models import Engine, EngineState
-from jobs.pending import engine_reasons
+from jobs.obstacles import engine_reasons
 
 BROKER_TIMEOUT_SECONDS = 2
 

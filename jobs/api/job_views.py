@@ -105,7 +105,9 @@ class JobList(ListModelMixin, GenericAPIView):
         if replayed:
             headers["Idempotent-Replayed"] = "true"
         now = database_now() if replayed else job.created_at
-        return Response(JobAdmitted(job, context={"now": now}).data, status=201, headers=headers)
+        return Response(
+            JobAdmitted(job, context={"now": now, "request": request}).data, status=201, headers=headers
+        )
 
 
 class JobQuote(APIView):
@@ -117,7 +119,7 @@ class JobQuote(APIView):
     def post(self, request: Request) -> Response:
         """The checks of a submit without creating anything: amounts, prices, the refusal, what it would wait for."""
         found = quote(cast(AbstractBaseUser, request.user), read_spec(request.data))
-        return Response(QuoteDetail(found).data)
+        return Response(QuoteDetail(found, context={"request": request}).data)
 
 
 class JobOne(GenericAPIView):
@@ -155,7 +157,7 @@ class JobCancel(APIView):
         job = own_job(request, public_id)
         with as_seen(request, lambda: locked_tag(job)):
             after = cancel(job, cast(AbstractBaseUser, request.user).get_username())
-        return Response(JobDetail(after).data)
+        return Response(JobDetail(after, context={"request": request}).data)
 
 
 class JobEvents(ListModelMixin, GenericAPIView):

@@ -13,7 +13,7 @@ from environments.reservations import free_amounts
 from environments.use import ResourceUse
 from jobs.estimate import Estimates
 from jobs.models import Job, JobStatus
-from jobs.pending import place_reasons
+from jobs.obstacles import place_reasons
 
 
 class Offered(serializers.Serializer):

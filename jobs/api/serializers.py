@@ -12,9 +12,11 @@ from compute_site.core.scopes import Scope
 from jobs.api.account_serializers import CostDetail
 from jobs.billing.charges import money_text
 from jobs.billing.cost import cost
+from jobs.choice import told_to
 from jobs.end_reasons import END_REASONS
 from jobs.models import Artifact, Attempt, Job, JobEvent
-from jobs.pending import engine_reasons, estimated_wait, pending_reason
+from jobs.obstacles import engine_reasons
+from jobs.pending import estimated_wait, pending_reason
 from jobs.quoting import Quote
 from jobs.spec_function import bundle_of
 
@@ -38,11 +40,16 @@ class NotChosen(serializers.Serializer):
 
 
 class Chosen(serializers.Serializer):
-    """Which environment a selector came to; frozen with the terms."""
+    """Which environment a job's selector came to; frozen with the terms."""
 
     environment = serializers.CharField(help_text="engine/slug")
     because = serializers.CharField()
     others = NotChosen(many=True)
+    not_shown = serializers.IntegerField(help_text="How many others there were that are not open to you.")
+
+    def to_representation(self, job: Job) -> Any:
+        """As whoever reads may know it."""
+        return told_to(self.context["request"].user, job)
 
 
 class JobListing(serializers.ModelSerializer):
@@ -85,7 +92,9 @@ class JobDetail(JobListing):
     estimated_wait = serializers.SerializerMethodField(
         help_text="Seconds until a queued job starts at the latest, by the deadlines of others; null = unknown."
     )
-    chosen = Chosen(read_only=True, allow_null=True, help_text="Null for a job that names its environment.")
+    chosen = Chosen(
+        source="*", read_only=True, allow_null=True, help_text="Null for a job that names its environment."
+    )
     end_message = serializers.SerializerMethodField(help_text="The end reason in words.")
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
     spec = serializers.SerializerMethodField(
@@ -151,7 +160,9 @@ class JobAdmitted(JobListing):
     pending_reason = serializers.SerializerMethodField(
         help_text="What of the engine keeps it waiting, if anything."
     )
-    chosen = Chosen(read_only=True, allow_null=True, help_text="Null for a job that names its environment.")
+    chosen = Chosen(
+        source="*", read_only=True, allow_null=True, help_text="Null for a job that names its environment."
+    )
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
 
     class Meta(JobListing.Meta):
@@ -175,7 +186,7 @@ class QuoteDetail(serializers.Serializer):
         help_text="The problem that a submit would answer with; null = it would be admitted."
     )
     environment = EnvironmentName(source="job.environment", allow_null=True, default=None)
-    chosen = Chosen(source="job.chosen", allow_null=True, default=None)
+    chosen = Chosen(source="job", allow_null=True, default=None)
     resources = serializers.SerializerMethodField(help_text="What it gets: cores, MiB, devices, counts.")
     max_duration = serializers.IntegerField(source="job.max_duration", allow_null=True, default=None)
     currency = serializers.SerializerMethodField(help_text="Null: it costs nothing.")

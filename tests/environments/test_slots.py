@@ -14,7 +14,14 @@ from environments.admin.pictures import cores_picture, devices_picture
 from environments.models import Device, Reservation, Slots, SlotSet
 from environments.models.slots import ALL
 from environments.setup import create_environment
-from environments.slots import device_names, out_of_reach, queues_of_others, read_slots, release_slots
+from environments.slots import (
+    device_names,
+    out_of_reach,
+    queues_of_others,
+    read_reach,
+    read_slots,
+    release_slots,
+)
 from tests.environments.conftest import UIDS, make_engine
 
 GPU = "GPU-rack-a-{}"
@@ -161,7 +168,7 @@ def test_memory_is_the_environment_s_whatever_the_slots(environment):
 
 def test_a_job_is_out_of_reach_when_no_live_worker_has_all_it_needs(environment):
     def reason(**amounts: int) -> str | None:
-        return out_of_reach(environment, {"ram": 1000, **amounts})
+        return out_of_reach(read_reach([environment.pk])[environment.pk], {"ram": 1000, **amounts})
 
     assert reason(cpu=4, gpu=2) is None  # no worker at all: another reason
     one = slots_of(environment.engine, {0, 1, 7}, set())
@@ -177,7 +184,7 @@ def test_a_job_is_out_of_reach_when_no_live_worker_has_all_it_needs(environment)
 
 def test_a_worker_with_all_of_the_engine_reaches_all(environment):
     slots_of(environment.engine)
-    assert out_of_reach(environment, {"cpu": 4, "gpu": 2}) is None
+    assert out_of_reach(read_reach([environment.pk])[environment.pk], {"cpu": 4, "gpu": 2}) is None
 
 
 # -- the picture

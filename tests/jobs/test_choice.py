@@ -8,13 +8,19 @@ import pytest
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 
+from compute_site.core.db import database_now
 from compute_site.core.errors import NothingMatches
-from environments.models import AccessRule, Engine, Environment
+from environments.models import AccessRule, Core, Device, Engine, Environment, Host, Slots
 from environments.setup import create_environment
 from jobs.admission import admit
+from jobs.admission_reads import lock_account
+from jobs.billing.ledger import top_up
+from jobs.billing.models import Membership
+from jobs.choice import choose
 from jobs.models import Job, JobEvent
 from jobs.spec import read_spec
-from tests.factories import Site, make_account, submit, take
+from tests.admin.rows import Statements
+from tests.factories import Site, client_of, make_account, make_user, submit, take
 
 
 @pytest.fixture
@@ -23,6 +29,11 @@ def dear(site: Site) -> Environment:
     return create_environment(
         site.engine, "dear", cpu="4-5", ram_mib=2048, disk_mib=1000, prices={"cpu": 2}, labels={"gpu": "a100"}
     )
+
+
+@pytest.fixture
+def statements(monkeypatch) -> Statements:
+    return Statements(monkeypatch)
 
 
 def select(user, key: str = "", **fields) -> Job:
@@ -60,7 +71,11 @@ def test_the_cheapest_that_can_start_now(site, user, account, dear):
         "others": [{"environment": "local/dear", "why_not": "dearer: 2 credit per minute"}],
     }
     queued, chosen = job.events.all()
-    assert (queued.kind, chosen.kind, chosen.data) == ("queued", "chosen", job.chosen)
+    assert (queued.kind, chosen.kind, chosen.data) == (
+        "queued",
+        "chosen",
+        {name: job.chosen[name] for name in ("environment", "because")},
+    )
     assert chosen.message == "local/main: the cheapest of 2 that can start it now; 1 credit per minute"
 
 
@@ -236,6 +251,151 @@ def test_what_is_kept_for_another_is_in_the_way(site, user, account):
             }
         ],
     }
+
+
+def test_a_place_where_waiting_cannot_help_comes_last(site, user, account):
+    """`local/gpus` has nobody in line, but one of its two devices is unhealthy."""
+    other = Engine.objects.create(host=site.host, name="other", endpoint="unix:///x")
+    for number in range(4):
+        health = "unhealthy" if number == 1 else "healthy"
+        Device.objects.create(host=site.host, uuid=f"GPU-{number}", model="H200", health=health)
+    for engine, slug, cores, devices in ((site.engine, "gpus", "4-5", "01"), (other, "later", "6-7", "23")):
+        create_environment(
+            engine, slug, cpu=cores, ram_mib=512, disk_mib=1000, prices={"gpu": 1},
+            devices={"gpu": [f"GPU-{number}" for number in devices]},
+        )  # fmt: skip
+    Engine.objects.update(state="active", worker_seen_at=database_now() + timedelta(days=1))
+    submit(user, environment="other/later", resources={"gpu": 2})
+    chosen = chosen_by(user, resources={"gpu": 2})
+    assert chosen["environment"] == "other/later"
+    assert chosen["others"][0] == {
+        "environment": "local/gpus",
+        "why_not": "cannot start it now: needs 2 gpu, 1 free, 1 unhealthy: there are only 1; nobody waits there;"
+        " 2 credit per minute",
+    }
+
+
+def test_the_same_is_in_the_way_as_its_pending_reason_tells(site, user, account, dear):
+    Slots.objects.create(engine=site.engine, cores={0, 1, 2, 4}, devices=set(), holder="narrow")
+    assert chosen_by(user, resources={"cpu": 2}) == {
+        "environment": "local/main",
+        "because": "the only one that can start it now; 2 credit per minute",
+        "others": [
+            {
+                "environment": "local/dear",
+                "why_not": "cannot start it now: no live worker has slots for 2 cpu, at most 1; 4 credit per minute",
+            }
+        ],
+    }
+
+
+def test_a_thousand_environments_cost_as_many_statements_as_one(site, user, account, statements):
+    Host.objects.update(cpu_count=48)
+    Core.objects.bulk_create(Core(host=site.host, index=index) for index in range(8, 48))
+    take(submit(user, resources={"cpu": 4}))
+    late = submit(user, resources={"cpu": 4})
+    Job.objects.update(passed_over_since=late.created_at - timedelta(days=1))  # so that something is kept
+    counts = []
+    for first, last in ((8, 11), (11, 38)):
+        for core in range(first, last):
+            create_environment(
+                site.engine, f"more-{core}", cpu=str(core), ram_mib=512, disk_mib=99, prices={"cpu": 1}
+            )
+        _, count = statements.of(lambda: select(user))
+        counts.append(count)
+    assert counts[0] == counts[1] < 60
+
+
+def chosen_how_often(monkeypatch) -> list[str]:
+    """The environments that are chosen from now on, one after the other, for whatever job."""
+    found: list[str] = []
+
+    def noted(*asked):
+        choice = choose(*asked)
+        found.append(str(choice.environment))
+        return choice
+
+    monkeypatch.setattr("jobs.admission.choose", noted)
+    return found
+
+
+def test_under_the_account_s_lock_only_the_chosen_one_is_looked_at_again(
+    site, user, account, dear, monkeypatch
+):
+    found = chosen_how_often(monkeypatch)
+    assert select(user).environment == site.environment
+    assert found == ["local/main"]
+
+
+@pytest.mark.parametrize("change", ["line", "price", "access"])
+def test_what_changed_until_then_is_chosen_anew(site, user, account, dear, monkeypatch, change):
+    def late_lock(*asked):
+        locked = lock_account(*asked)
+        if change == "line":
+            Job.objects.update(cancel_requested_at=None, cancel_reason="")
+        elif change == "price":
+            site.environment.price_lists.get().prices.update(per_minute=3)
+        else:
+            AccessRule.objects.create(environment=site.environment, tier="paid", kind="user", value="bob")
+        return locked
+
+    waiting = submit(user)
+    Job.objects.filter(pk=waiting.pk).update(
+        cancel_requested_at=waiting.created_at, cancel_reason="cancelled"
+    )
+    found = chosen_how_often(monkeypatch)
+    monkeypatch.setattr("jobs.admission.lock_account", late_lock)
+    assert select(user).environment == dear
+    assert found == ["local/main", "local/dear"]
+
+
+def test_a_token_is_the_same_however_its_address_is_written(site, user, account):
+    listed = create_environment(
+        site.engine, "token", cpu="4-5", ram_mib=512, disk_mib=500, prices={"cpu": 3}, currency="1:0xAbC"
+    )
+    top_up(account, Decimal(1000), "1:0xAbC", reference="for the token")
+    job = select(user, currency="1:0xaBc")
+    assert (job.environment, job.terms["currency"], job.hold.currency) == (listed, "1:0xAbC", "1:0xAbC")
+    twice = listed.price_lists.create(currency="1:0xaBc")
+    twice.prices.create(resource=listed.resources.get(slug="cpu"), per_minute=0)
+    assert select(user, currency="1:0xaBc").terms["currency"] == "1:0xaBc"
+
+
+class TestWhatOthersOfTheAccountRead:
+    """Ada submits, and may use more than Bob, who is of the same account."""
+
+    @pytest.fixture
+    def bob(self, account, dear):
+        AccessRule.objects.create(environment=dear, tier="paid", kind="user", value="ada")
+        bob = make_user("bob")
+        Membership.objects.create(account=account, user=bob)
+        return bob
+
+    def test_they_are_told_how_many_they_may_not_see(self, site, user, bob):
+        job = select(user, key="k")
+        others = [{"environment": "local/dear", "why_not": "dearer: 2 credit per minute"}]
+        path = f"/api/v1/jobs/{job.public_id}"
+        told = client_of(user).get(path).json()["chosen"]
+        assert (told["others"], told["not_shown"]) == (others, 0)
+        api = client_of(bob)
+        again = {"selector": {}, "command": ["true"]}
+        for response in (
+            api.get(path),
+            api.post(f"{path}/cancel"),
+            api.post("/api/v1/jobs", again, headers={"Idempotency-Key": "k"}),
+        ):
+            told = response.json()["chosen"]
+            assert (told["others"], told["not_shown"]) == ([], 1)
+            assert told["because"].startswith("the cheapest of 2 ")
+        assert "local/dear" not in api.get(f"{path}/events").content.decode()
+        AccessRule.objects.all().delete()
+        assert api.get(path).json()["chosen"]["others"] == others
+
+    def test_what_was_told_to_somebody_stays_readable_for_them(self, site, user, bob):
+        job = select(user)
+        AccessRule.objects.update(value="carol")
+        told = client_of(user).get(f"/api/v1/jobs/{job.public_id}").json()["chosen"]
+        assert (len(told["others"]), told["not_shown"]) == (1, 0)
 
 
 @pytest.mark.parametrize(
