@@ -169,6 +169,8 @@ DATABASES["default"]["OPTIONS"].update(
         "timeout": env.float("DATABASE_POOL_TIMEOUT", default=10),
     },
     connect_timeout=5,
+    # No statement here runs so long that compiling it would pay; PostgreSQL does it by a guess of the cost.
+    options=f"{DATABASES['default']['OPTIONS'].get('options', '')} -c jit=off".strip(),
 )
 
 # Celery on Redis/Valkey: a knock may be lost or doubled, nothing depends on it.

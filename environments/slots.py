@@ -15,6 +15,7 @@ from environments.alone import MAY_CLAIM
 from environments.cpuset import format_cores, parse_cores
 from environments.models import Core, Device, Engine, Slots, SlotSet
 from environments.models.slots import ALL, Numbers
+from environments.use import uses_by_slug
 
 Reach = dict[
     int, dict[str, int]
@@ -61,6 +62,24 @@ def free_in(slots: Slots) -> dict[tuple[int, str], int]:
     if slots.cores is None:
         return {}
     return {(environment, slug): free for environment, slug, free in all_rows(FREE_SQL, [slots.pk])}
+
+
+def reach_of(slots: Slots) -> dict[int, dict[str, int]]:
+    """By environment key and resource slug: the most cores or devices that a job could ever get of these slots. Empty
+    for a worker that has all of its engine, and then nothing is read."""
+    found: dict[int, dict[str, int]] = {}
+    if slots.cores is not None:
+        for _, environment, slug, most in all_rows(REACH_SQL.format(choice="s.id = %s"), [slots.pk]):
+            found.setdefault(environment, {})[slug] = most
+    return found
+
+
+def room_in(slots: Slots, environment_id: int, tier: str) -> dict[str, int]:
+    """What one more job of the tier could get now of the environment, by resource slug: cores and devices out of these
+    slots. Two statements at most."""
+    free = free_in(slots)
+    room = {slug: use.room(tier) for slug, use in uses_by_slug([environment_id])[environment_id].items()}
+    return {slug: min(amount, free.get((environment_id, slug), amount)) for slug, amount in room.items()}
 
 
 def read_slots(engine: Engine, cores: str | None, devices: str | None) -> SlotSet:

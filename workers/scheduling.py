@@ -1,8 +1,9 @@
 """Step 2, take: lock the host, read what is in use, choose the next job that fits, reserve. One transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from workers.checkpoint import checkpoint
 from workers.lifecycle import new_lease
 from workers.models import Worker, WorkerStatus
 from workers.sandbox.spec import container_name
-from workers.turns import Turn, first_beyond, first_of_others, turns
+from workers.turns import Turn, behind, first_beyond, turns
 
 PREPARE_SECONDS = 300.0
 
@@ -79,18 +80,13 @@ def take(engine: Engine, worker: Worker) -> Taken | None:
         begin = _begin(engine, worker)
         if host.declared_gone_at or not begin.may_start:
             return None
-        jobs = turns(engine, worker.slots)
+        first = turns(engine, worker.slots)
+        candidates: Iterator[Turn] = chain(first, behind(engine, worker.slots, first))
         if begin.benchmark_due:  # nothing else starts before it, and what is kept for others waits as well
-            jobs = [turn for turn in jobs if turn.benchmark]
+            candidates = (turn for turn in first if turn.benchmark)
         keeps = begin.some_overdue and not begin.benchmark_due
         kept = Kept([engine] if keeps else [], begin.now, worker.slots)
-        taken = _first_that_fits(engine, worker, jobs, kept)
-        if (
-            taken is None
-            and not begin.benchmark_due
-            and (others := first_of_others(engine, worker.slots, jobs))
-        ):
-            taken = _first_that_fits(engine, worker, others, kept)
+        taken = _first_that_fits(engine, worker, candidates, kept)
     checkpoint("take.after")
     return taken
 
@@ -102,10 +98,10 @@ def _begin(engine: Engine, worker: Worker) -> _Begin:
     return _Begin(row[:2] == (EngineState.ACTIVE, WorkerStatus.ONLINE), *row[2:])
 
 
-def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept: Kept) -> Taken | None:
+def _first_that_fits(engine: Engine, worker: Worker, candidates: Iterator[Turn], kept: Kept) -> Taken | None:
     """Try each in a savepoint of its own. Whom the one that fits has passed over is noted, and since when."""
     missed: list[Job] = []
-    for position, turn in enumerate(jobs):
+    for turn in candidates:
         job = _locked(turn.job_id)
         if job is None:
             continue
@@ -119,7 +115,7 @@ def _first_that_fits(engine: Engine, worker: Worker, jobs: Sequence[Turn], kept:
             continue
         missed += _passed_for_another(worker, job)
         _note_passed_over([one for one in missed if one.environment_id == job.environment_id])
-        return Taken(attempt, more=position + 1 < len(jobs))
+        return Taken(attempt, more=next(candidates, None) is not None)
     return None
 
 

@@ -1,82 +1,91 @@
-"""Whose turn it is on an engine: the order of its queues, read in one statement.
+"""Whose turn it is on an engine: the order of its queues.
 
 First in first out per environment and tier, paid before free. An account at its cap waits and hides nobody. Of each
-queue the first `limit` jobs are looked at; where none of them fits, the first job of each account behind them too, so
-that one account's long line of jobs that do not fit hides nobody else's.
+queue the first `CANDIDATES` jobs are looked at. Where none of them fits, every account has one more behind them: the
+first of its next `DEPTH` jobs that asks for no more than is free, so that a long line of jobs that do not fit hides
+neither another account's jobs nor later ones of its own.
 """
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
 
 from compute_site.core.db import all_rows, first_row
-from environments.models import Engine, EnvironmentState, Slots
+from environments.models import Engine, Slots
 from environments.models.slots import multirange
-from environments.slots import REACH_SQL
-from jobs.line import RUNS_SQL, WAITS_NOW_SQL
+from environments.slots import reach_of, room_in
+from jobs.line import FULL_ACCOUNT, NOT_FULL, RUNS_SQL, WAITS_NOW_SQL
 from jobs.models import Job
 
 CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
+DEPTH = 256  # how many of one account's jobs behind them
 
-RUNNING = f"""
-    running AS MATERIALIZED (
-        SELECT account_id, count(*) AS jobs FROM jobs_job WHERE {RUNS_SQL}
-         GROUP BY account_id),
-    full_account AS MATERIALIZED (SELECT account_id FROM running WHERE jobs >= %(cap)s)"""
-MAY_GO = f"""{WAITS_NOW_SQL}
-           AND q.account_id NOT IN (SELECT account_id FROM full_account)"""
-# So near that what engines of other hosts take while this one does could pass the cap: at most 64 each, generously.
+# Who may go, of queued jobs `q`: a job that waits, of an account below its cap, that the worker could hold at all. What
+# a worker of narrower slots could never hold it passes by without a word: it fills no place in its list. `%(reach)s`:
+# by environment and resource, the most that a job could get of its slots; empty for a worker with all of its engine.
+RUNNING = f"""running AS MATERIALIZED (
+    SELECT account_id, count(*) AS jobs FROM jobs_job WHERE {RUNS_SQL} GROUP BY account_id)"""
+WITHIN_REACH = """NOT EXISTS (SELECT FROM jsonb_each_text(%(reach)s::jsonb->q.environment_id::text) r (slug, most)
+                   WHERE r.most::bigint < (q.terms->'resources'->>r.slug)::bigint)"""
+MAY_GO = f"{WAITS_NOW_SQL} AND {NOT_FULL} AND {WITHIN_REACH}"
+# First in first out. `+ 0`: an order that only the index of the queues has. Asked for the first by id alone, PostgreSQL
+# may think the primary key the shorter way, and reads every job of the site for each queue that is empty.
+IN_ORDER = "ORDER BY q.id + 0"
+
+# Whether what engines of other hosts take meanwhile could bring the account to its cap: at most 64 each, generously.
 NEAR_CAP = """COALESCE(running.jobs, 0) >= %(cap)s - 64 * (
-                 SELECT count(*) FROM environments_engine o WHERE o.host_id <> %(host)s AND o.state = 'active')"""
-# An environment without a free core can start nothing, so its queue is not even read.
+           SELECT count(*) FROM environments_engine o WHERE o.host_id <> %(host)s AND o.state = 'active')"""
+# An environment without a free core among the worker's can start nothing: its queue is not even read.
+CAN_START = """(e.benchmark OR EXISTS (
+       SELECT FROM environments_core c
+        WHERE c.environment_id = e.id AND c.index::bigint <@ %(cores)s::int8multirange AND NOT EXISTS (
+              SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL)))"""
 TURNS_SQL = f"""
-    WITH {{reach}}{RUNNING}
-    SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, e.benchmark
-      FROM environments_environment e
-     CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
-     CROSS JOIN LATERAL (
-        SELECT q.id, q.account_id FROM jobs_job q
-         WHERE q.environment_id = e.id AND q.tier = t.tier AND {MAY_GO} AND {{reachable}}
-         ORDER BY q.id LIMIT %(limit)s) j
-      LEFT JOIN running ON running.account_id = j.account_id
-     WHERE e.engine_id = %(engine)s AND e.state <> %(retired)s
-       AND (e.benchmark OR EXISTS (
-           SELECT FROM environments_core c
-            WHERE c.environment_id = e.id AND {{among}}
-              AND NOT EXISTS (SELECT FROM environments_reservedcore r WHERE r.core_id = c.id AND r.released_at IS NULL)))
-     ORDER BY (t.tier = 'free'), j.id
+WITH {RUNNING}, {FULL_ACCOUNT}
+SELECT j.id, j.account_id, e.id, t.tier, {NEAR_CAP}, e.benchmark
+  FROM environments_environment e
+ CROSS JOIN (VALUES ('paid'), ('free')) t (tier)
+ CROSS JOIN LATERAL (
+    SELECT q.id, q.account_id FROM jobs_job q
+     WHERE q.environment_id = e.id AND q.tier = t.tier AND {MAY_GO}
+     {IN_ORDER} LIMIT {{limit}}) j
+  LEFT JOIN running ON running.account_id = j.account_id
+ WHERE e.engine_id = %(engine)s AND e.state <> 'retired' AND {CAN_START}
+ ORDER BY (t.tier = 'free'), j.id
 """
-OTHERS_SQL = f"""
-    WITH {{reach}}{RUNNING},
-    first AS (
-        SELECT DISTINCT ON (q.account_id) q.id, q.account_id FROM jobs_job q
-         WHERE q.environment_id = %(environment)s AND q.tier = %(tier)s AND {MAY_GO}
-           AND q.account_id <> ALL(%(seen)s) AND {{reachable}}
-         ORDER BY q.account_id, q.id)
-    SELECT first.id, first.account_id, %(environment)s, %(tier)s, {NEAR_CAP}
-      FROM first LEFT JOIN running ON running.account_id = first.account_id
-     ORDER BY first.id LIMIT %(limit)s
+
+# The accounts that have a job in the queue, each found by one look into an index, where a DISTINCT would read the whole
+# queue; then of each the first job that fits.
+IN_QUEUE = "q.environment_id = %(environment)s AND q.tier = %(tier)s AND q.status = 'queued'"
+ACCOUNT_AFTER = f"""SELECT q.account_id FROM jobs_job q
+             WHERE {IN_QUEUE} AND q.account_id + 0 > {{account}} ORDER BY q.account_id + 0 LIMIT 1"""
+ACCOUNTS = f"""waiting_account (id) AS (
+    SELECT ({ACCOUNT_AFTER.format(account="0")})
+     UNION ALL
+    SELECT ({ACCOUNT_AFTER.format(account="w.id")}) FROM waiting_account w WHERE w.id IS NOT NULL)"""
+FITS = """NOT EXISTS (SELECT FROM jsonb_each_text(next.asks) a (slug, amount)
+                   WHERE a.amount::bigint > COALESCE((%(room)s::jsonb->>a.slug)::bigint, -1))"""
+BEHIND_SQL = f"""
+WITH RECURSIVE {RUNNING}, {FULL_ACCOUNT}, {ACCOUNTS}
+SELECT j.id, w.id, %(environment)s, %(tier)s, {NEAR_CAP}
+  FROM waiting_account w
+ CROSS JOIN LATERAL (
+    SELECT next.id FROM (
+        SELECT q.id, q.terms->'resources' AS asks FROM jobs_job q
+         WHERE {IN_QUEUE} AND q.account_id + 0 = w.id AND q.id + 0 > %(last)s AND {MAY_GO}
+         {IN_ORDER} LIMIT %(depth)s) next
+     WHERE {FITS} ORDER BY next.id LIMIT 1) j
+  LEFT JOIN running ON running.account_id = w.id
+ ORDER BY j.id LIMIT %(limit)s
 """
-# A worker of narrower slots passes by, without a word, what it could never hold: those jobs wait for another worker,
-# fill no place in its list, and of its cores and devices nothing is kept for them.
-REACH = f"reach AS MATERIALIZED ({REACH_SQL.format(choice='s.id = %(slots)s')})"
-REACHABLE = """NOT EXISTS (
-               SELECT FROM reach WHERE reach.environment_id = q.environment_id
-                  AND reach.most < (q.terms->'resources'->>reach.slug)::bigint)"""
-OF_ALL = {"reach": "", "reachable": "true", "among": "true"}
-OF_SLOTS = {
-    "reach": f"{REACH},",
-    "reachable": REACHABLE,
-    "among": "c.index::bigint <@ %(cores)s::int8multirange",
-}
 BEYOND_SQL = f"""
-    WITH {REACH}
-    SELECT q.id FROM jobs_job q
-     WHERE q.environment_id = %(environment)s AND q.tier = %(tier)s AND q.id < %(before)s AND q.status = 'queued'
-       AND q.cancel_requested_at IS NULL AND q.passed_over_since IS NULL AND NOT {REACHABLE}
-     ORDER BY q.id LIMIT 1
+SELECT q.id FROM jobs_job q
+ WHERE {IN_QUEUE} AND q.id + 0 < %(before)s AND q.cancel_requested_at IS NULL AND q.passed_over_since IS NULL
+   AND NOT {WITHIN_REACH}
+ {IN_ORDER} LIMIT 1
 """
 
 
@@ -93,42 +102,50 @@ class Turn:
 
 
 def turns(engine: Engine, slots: Slots, limit: int = CANDIDATES) -> list[Turn]:
-    """Whose turn it may be on the engine, for a worker with these slots; one statement."""
-    values = {
-        **_values(engine, slots, limit),
-        "engine": engine.pk,
-        "retired": EnvironmentState.RETIRED,
-    }
-    return [Turn(*row) for row in all_rows(TURNS_SQL.format(**_parts(slots)), values)]
+    """Whose turn it may be on the engine, for a worker with these slots: the first `limit` of each queue; one statement."""
+    statement = TURNS_SQL.format(limit=limit)  # no parameter: for each number its plan is kept
+    return [Turn(*row) for row in all_rows(statement, _values(engine, slots))]
+
+
+def behind(engine: Engine, slots: Slots, seen: Sequence[Turn]) -> Iterator[Turn]:
+    """Whose turn it may be where none of the `seen` fits: of each queue that is longer, one job of each account.
+
+    Reads when the first is asked for: what is free at that moment, and one statement for each such queue. Under the
+    host's lock.
+    """
+    found = []
+    for (environment, tier), count in Counter((turn.environment_id, turn.tier) for turn in seen).items():
+        if count < CANDIDATES:
+            continue
+        values = {
+            **_values(engine, slots),
+            "environment": environment,
+            "tier": tier,
+            "depth": DEPTH,
+            "limit": CANDIDATES,
+            "last": max(
+                turn.job_id for turn in seen if (turn.environment_id, turn.tier) == (environment, tier)
+            ),
+            "room": json.dumps(room_in(slots, environment, tier)),
+        }
+        found += [Turn(*row) for row in all_rows(BEHIND_SQL, values)]
+    yield from sorted(found, key=lambda turn: (turn.tier == "free", turn.job_id))
 
 
 def first_beyond(slots: Slots, job: Job) -> int | None:
     """The key of the first job before `job` in its queue that these slots could never hold and nobody has passed yet."""
     if slots.cores is None:
         return None
-    values = {"slots": slots.pk, "environment": job.environment_id, "tier": job.tier, "before": job.pk}
-    row = first_row(BEYOND_SQL, values)
+    values = {"environment": job.environment_id, "tier": job.tier, "before": job.pk}
+    row = first_row(BEYOND_SQL, {**values, "reach": json.dumps(reach_of(slots))})
     return row[0] if row else None
 
 
-def first_of_others(engine: Engine, slots: Slots, seen: Sequence[Turn]) -> list[Turn]:
-    """The first job of each account behind the `seen` ones, of queues longer than what was seen; one statement each."""
-    queues = Counter((turn.environment_id, turn.tier) for turn in seen)
-    found = []
-    for (environment, tier), count in queues.items():
-        if count == CANDIDATES:
-            values = {**_values(engine, slots, CANDIDATES), "environment": environment, "tier": tier}
-            values["seen"] = [
-                turn.account_id for turn in seen if (turn.environment_id, turn.tier) == (environment, tier)
-            ]
-            found += [Turn(*row) for row in all_rows(OTHERS_SQL.format(**_parts(slots)), values)]
-    return sorted(found, key=lambda turn: (turn.tier == "free", turn.job_id))
-
-
-def _values(engine: Engine, slots: Slots, limit: int) -> dict[str, object]:
-    values = {"cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT, "host": engine.host_id, "limit": limit}
-    return values if slots.cores is None else {**values, "slots": slots.pk, "cores": multirange(slots.cores)}
-
-
-def _parts(slots: Slots) -> dict[str, str]:
-    return OF_ALL if slots.cores is None else OF_SLOTS
+def _values(engine: Engine, slots: Slots) -> dict[str, object]:
+    return {
+        "engine": engine.pk,
+        "host": engine.host_id,
+        "reach": json.dumps(reach_of(slots)),
+        "cores": multirange(slots.cores),
+        "cap": settings.MAX_RUNNING_JOBS_PER_ACCOUNT,
+    }

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
@@ -142,8 +142,14 @@ class Job(PublicModel):
             ),
         ]
         indexes = [
+            # `+ 0`: workers/turns.py
             models.Index(
-                fields=["environment", "tier", "id"], condition=Q(status="queued"), name="job_queued"
+                "environment", "tier", F("id") + 0, condition=Q(status="queued"), name="job_queued_in_turn"
+            ),
+            models.Index(
+                *("environment", "tier", F("account") + 0, F("id") + 0),
+                condition=Q(status="queued"),
+                name="job_queued_in_account",
             ),
             models.Index(fields=["account"], condition=Q(status="queued"), name="job_queued_by_account"),
             models.Index(fields=["queue_expires_at"], condition=Q(status="queued"), name="job_queue_expiry"),

@@ -131,15 +131,60 @@ def test_an_account_at_its_cap_hides_nobody(site, user, account, worker, setting
     assert next_job(site, worker) is None
 
 
-def test_a_long_line_of_one_account_that_does_not_fit_hides_no_other_s_first_job(site, user, account, worker):
+@pytest.fixture
+def long_line(site, user, account) -> list[Job]:
+    """More of one account than are looked at, and none fits: a core of four is taken."""
     take(submit(user, resources={"cpu": 1}))
-    for _ in range(turns.CANDIDATES + 1):
-        submit(user, resources={"cpu": 4})
+    return [submit(user, resources={"cpu": 4}) for _ in range(turns.CANDIDATES + 1)]
+
+
+def test_a_long_line_that_does_not_fit_hides_no_job_that_does(site, user, worker, long_line):
     bob = make_user("bob")
     make_account("bob's", bob)
-    wanted, later = submit(bob), submit(bob)
-    submit(user)  # fits as well, but stands behind 33 of its own account
-    assert [next_job(site, worker) for _ in range(2)] == [wanted, later]
+    submit(bob, resources={"cpu": 4})
+    wanted, own, later = submit(bob), submit(user), submit(bob)
+    assert [next_job(site, worker) for _ in range(4)] == [wanted, own, later, None]
+
+
+def test_whom_a_job_from_behind_has_passed_is_noted_too_and_kept_for_in_time(site, user, worker, long_line):
+    first, second = submit(user), submit(user)
+    assert next_job(site, worker) == first
+    passed = Job.objects.filter(passed_over_since__isnull=False)
+    assert list(passed.order_by("pk")) == long_line[: turns.CANDIDATES]
+    waits_long(long_line[0])
+    assert next_job(site, worker) is None
+    set_core_total(site.environment, 3)  # now it can never fit, and keeps nothing
+    assert next_job(site, worker) == second
+
+
+def test_what_is_not_free_is_not_looked_for_behind(site, user, worker, long_line):
+    """Each resource counts, and one that the environment has no more."""
+    full = submit(user, resources={"ram": 8192 - 63})
+    gone = submit(user)
+    Job.objects.filter(pk=gone.pk).update(terms={**gone.terms, "resources": {"cpu": 1, "gpu": 0}})
+    fits = submit(user, resources={"ram": 8192 - 64})
+    assert next_job(site, worker) == fits
+    assert {full, gone} <= set(Job.objects.filter(status="queued", passed_over_since=None))
+
+
+def test_so_far_behind_is_looked_in_each_account(site, user, worker, long_line, monkeypatch):
+    monkeypatch.setattr(turns, "DEPTH", 2)
+    submit(user, resources={"cpu": 4})
+    submit(user)  # the third behind those that are looked at
+    bob = make_user("bob")
+    make_account("bob's", bob)
+    assert next_job(site, worker) is None
+    wanted = submit(bob)
+    assert next_job(site, worker) == wanted
+
+
+def test_whether_more_may_start_is_told(site, user, account, worker):
+    submit(user), submit(user)
+    assert [getattr(scheduling.take(site.engine, worker), "more", None) for _ in range(3)] == [
+        True,
+        False,
+        None,
+    ]
 
 
 def test_whom_others_have_passed_is_noted_once_and_only_then(site, user, account, worker):

@@ -258,6 +258,16 @@ def test_a_long_queue_that_is_for_others_hides_nothing(site, user, account):
     assert next_job(register(site, 0)) == small
 
 
+def test_what_is_free_behind_a_long_queue_is_counted_in_the_worker_s_slots(site, user, account):
+    worker = register(site, 0, 1)
+    first = submit(user)
+    assert next_job(worker) == first  # of its two cores one is free, of the environment's four three
+    for _ in range(turns.CANDIDATES + 1):
+        submit(user, resources={"cpu": 2})
+    small = submit(user)
+    assert next_job(worker) == small
+
+
 def test_what_waits_too_long_for_the_worker_s_own_slots_closes_its_queue(site, user, account):
     worker = register(site, 0, 1)
     first = submit(user)
