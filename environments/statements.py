@@ -12,8 +12,9 @@ LOCK_BY_HOLDER_SQL = """
 SELECT id FROM environments_host
  WHERE id = (SELECT host_id FROM environments_reservation WHERE holder = %s) FOR NO KEY UPDATE
 """
-# What a claim needs beyond the sums: is it allowed at all, the free cores, the lowest free uid, the jobs of its tier.
-# Lowest free uid: the first of the range or the one after a live one, so that only live rows are read.
+# What a claim needs beyond the sums: is it allowed at all, the free cores, a free uid, the jobs of its tier. The uid is
+# the one after the highest that is live, one look into an index; only where the range ends there are the live ones
+# searched for the lowest gap.
 CLAIM_SQL = f"""
 SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state,
        CASE WHEN %(tier)s = 'free' THEN t.max_jobs ELSE e.max_jobs END,
@@ -25,18 +26,23 @@ SELECT pg_current_xact_id()::text, h.id, h.declared_gone_at IS NOT NULL, e.state
                 AND NOT EXISTS
                     (SELECT FROM environments_reservedcore x WHERE x.core_id = c.id AND x.released_at IS NULL)
               ORDER BY c.index),
-       (SELECT min(uid) FROM
-               (SELECT %(first)s::bigint AS uid UNION ALL
-                SELECT uid + 1 FROM environments_reservation
-                 WHERE host_id = h.id AND released_at IS NULL AND uid >= %(first)s) candidate
-         WHERE uid < %(first)s + %(count)s AND NOT EXISTS
-               (SELECT FROM environments_reservation x
-                 WHERE x.host_id = h.id AND x.released_at IS NULL AND x.uid = candidate.uid)),
+       CASE WHEN top.uid < %(first)s THEN %(first)s
+            WHEN top.uid + 1 < %(first)s + %(count)s THEN top.uid + 1
+            ELSE (SELECT min(uid) FROM
+                         (SELECT %(first)s::bigint AS uid UNION ALL
+                          SELECT uid + 1 FROM environments_reservation
+                           WHERE host_id = h.id AND released_at IS NULL AND uid >= %(first)s) candidate
+                   WHERE uid < %(first)s + %(count)s AND NOT EXISTS
+                         (SELECT FROM environments_reservation x
+                           WHERE x.host_id = h.id AND x.released_at IS NULL AND x.uid = candidate.uid)) END,
        {IN_THE_WAY}
   FROM environments_environment e
   JOIN environments_engine g ON g.id = e.engine_id
   JOIN environments_host h ON h.id = g.host_id
   LEFT JOIN environments_freetier t ON t.environment_id = e.id
+ CROSS JOIN LATERAL (
+       SELECT COALESCE(max(uid), -1) AS uid FROM environments_reservation
+        WHERE host_id = h.id AND released_at IS NULL) top
  WHERE e.id = %(environment)s
 """
 DEVICES_SQL = """

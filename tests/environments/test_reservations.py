@@ -245,7 +245,19 @@ class TestAcquire:
         refused(environment, "jobs")
         give_back(holder)
 
-    def test_uids_are_the_lowest_free_and_run_out(self, environment):
+    def test_a_uid_comes_after_the_highest_then_from_the_lowest_gap(self, environment):
+        """Uids of other ranges on the host do not count: those above are no gap of this one."""
+        first, claim = take(environment, uids=(700, 3))
+        found = [claim.uid, take(environment, uids=(700, 3))[1].uid]
+        give_back(first)
+        found += [take(environment, uids=(700, 3))[1].uid for _ in range(2)]
+        assert found == [700, 701, 702, 700]
+
+    def test_uids_of_a_range_above_are_not_counted(self, environment):
+        take(environment, uids=(800, 2))
+        assert [take(environment, uids=(700, 2))[1].uid for _ in range(2)] == [700, 701]
+
+    def test_uids_run_out(self, environment):
         first, claim = take(environment, uids=(700, 2))
         assert claim.uid == 700
         assert take(environment, uids=(700, 2))[1].uid == 701
