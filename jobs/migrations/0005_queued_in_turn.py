@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ("billing", "0002_money"),
         ("environments", "0010_upkeep_is_recorded"),
-        ("jobs", "0004_chosen_and_passed_over"),
+        ("jobs", "0007_tokens"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
