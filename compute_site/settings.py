@@ -1,5 +1,6 @@
 """Settings, all from the environment (see .env.example). Nothing here needs a running service to import."""
 
+import ipaddress
 import re
 import shlex
 from pathlib import Path
@@ -52,6 +53,19 @@ if IMAGE_SCAN_COMMAND and not any("{image}" in word for word in IMAGE_SCAN_COMMA
 IMAGE_SCAN_SECONDS = env.int("IMAGE_SCAN_SECONDS", default=300)
 IMAGE_SCAN_KEPT_SECONDS = env.int("IMAGE_SCAN_KEPT_SECONDS", default=86_400)  # then an image is scanned again
 ALLOWED_REGISTRIES = env.list("ALLOWED_REGISTRIES", default=["docker.io"])  # pulls from others are refused
+# Of jobs with a network: whom they ask for names, and what they do not reach besides what nobody does.
+NETWORK_RESOLVERS = env.list("NETWORK_RESOLVERS", default=["1.1.1.1", "9.9.9.9"])
+NETWORK_CLOSED = env.list("NETWORK_CLOSED", default=[])  # IPv4 networks
+try:
+    if not 1 <= len([ipaddress.IPv4Address(text) for text in NETWORK_RESOLVERS]) <= 3:
+        raise ValueError("1 to 3 addresses")
+except ValueError as error:
+    raise ImproperlyConfigured(f"NETWORK_RESOLVERS is {NETWORK_RESOLVERS}: {error}") from error
+try:
+    if len([ipaddress.IPv4Network(text) for text in NETWORK_CLOSED]) > 256:
+        raise ValueError("at most 256 networks")
+except ValueError as error:
+    raise ImproperlyConfigured(f"NETWORK_CLOSED is {NETWORK_CLOSED}: {error}") from error
 STOP_GRACE_SECONDS = env.int("STOP_GRACE_SECONDS", default=10)
 RETRY_BACKOFF_SECONDS = env.int("RETRY_BACKOFF_SECONDS", default=5)
 MAX_BYPASS_SECONDS = env.int("MAX_BYPASS_SECONDS", default=300)

@@ -69,6 +69,7 @@ def export_environment(environment: Environment) -> dict[str, Any]:
         **_durations(environment),
         "maxJobs": environment.max_jobs,
         "maxQueueWait": environment.max_queue_wait,
+        "enableNetwork": environment.enable_network or None,
         "cpuCores": cores,
         "resources": [_resource(row) for row in environment.resources.order_by("pk") if row.total],
         "access": _access(environment, Tier.PAID),

@@ -12,6 +12,7 @@ from environments.use import ResourceUse, free_amounts, job_places
 from jobs.caps import account_reason
 from jobs.measuring import kept_for_a_benchmark
 from jobs.models import Job
+from jobs.networks import network_reason, network_reasons
 from jobs.overdue import Kept, healthy_devices, most
 
 KEPT = "what it needs is kept for a job that waited longer"
@@ -40,6 +41,7 @@ class Obstacles:
         """All that is in the way of the job (saved or not) but those before it, and what is kept for others."""
         key = job.environment_id
         yield from place_reasons(job.environment, self._now)
+        yield from network_reasons(job)
         yield from self._caps(job)
         yield from self._shortages(job)
         if unreachable := self._unreachable(job):
@@ -56,7 +58,8 @@ class Obstacles:
             slug in uses and amount <= most(uses[slug], job.tier, self._healthy)
             for slug, amount in job.terms["resources"].items()
         )
-        return fits and not any(place_reasons(job.environment, self._now)) and not self._unreachable(job)
+        starts = not any((*place_reasons(job.environment, self._now), *network_reasons(job)))
+        return fits and starts and not self._unreachable(job)
 
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job would take what is kept for an overdue one of its host."""
@@ -93,6 +96,13 @@ def place_reasons(environment: Environment, now: datetime) -> Iterator[str]:
     if host.declared_gone_at is not None:
         yield f"host {host} is gone: nothing starts there any more"
     yield from engine_reasons(environment.engine, now)
+
+
+def offer_reasons(environment: Environment, now: datetime) -> Iterator[str]:
+    """What keeps every job waiting that the environment would admit now; no statement is needed."""
+    yield from place_reasons(environment, now)
+    if environment.enable_network and (reason := network_reason(environment.engine)):
+        yield reason
 
 
 def engine_reasons(engine: Engine, now: datetime) -> Iterator[str]:

@@ -15,6 +15,7 @@ from environments.slots import can_hold, free_in, out_of_reach, read_reach
 from environments.use import ResourceUse, job_places, uses_by_slug
 from jobs.line import FULL_ACCOUNT, NOT_FULL, WAITS_SQL
 from jobs.models import Job
+from jobs.networks import GRANTED_SQL
 
 MOST = 256  # of so many of a host the longest waiting ones are looked at
 # Of these hosts. Those of an engine that starts nothing keep nothing; a benchmark has a rule of its own
@@ -28,6 +29,7 @@ SELECT j.* FROM unnest(%(hosts)s::bigint[]) h (id)
       JOIN environments_environment e ON e.id = q.environment_id
       JOIN environments_engine g ON g.id = e.engine_id
      WHERE q.passed_over_since <= %(overdue_since)s AND {WAITS_SQL.format(now="%(now)s")} AND {NOT_FULL}
+       AND {GRANTED_SQL}
        AND e.state <> 'retired' AND NOT e.benchmark AND g.host_id = h.id AND g.state = 'active'
        AND (g.id = ANY(%(engines)s) OR g.worker_seen_at > %(alive_since)s)
      ORDER BY (q.tier = 'free'), q.passed_over_since, q.id LIMIT {MOST}) j

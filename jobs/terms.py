@@ -104,7 +104,7 @@ def _terms(
         "min_job_duration": limits.min_job_duration,
         "max_job_duration": longest,
         "max_queue_wait": min(waits, default=None),
-        "network": environment.enable_network,
+        "network": environment.enable_network and environment.engine.kind == EngineKind.DOCKER,
         "storage_expiry": limits.storage_expiry,
         "max_attempts": MAX_ATTEMPTS,
         "log_cap": settings.LOG_CAP_BYTES,

@@ -16,6 +16,8 @@ def test_the_checks_pass_without_a_database():
 @pytest.mark.parametrize(
     "wrong",
     [{"SITE_ID": value} for value in ("", "a/b", "A", "a-b", "a" * 13, "a\n")]
+    + [{"NETWORK_RESOLVERS": value} for value in ("", "resolver.example", "1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4")]
+    + [{"NETWORK_CLOSED": "10.0.0.1/8"}]
     + [{"UID_FIRST": "0"}, {"UID_COUNT": "0"}, {"UID_FIRST": str(2**32)}],
     ids=str,
 )

@@ -8,11 +8,13 @@ import os
 import signal
 import threading
 
+GATE_POINTS = ("gate.created", "gate.started", "gate.ready")  # passed by jobs with a network alone
 POINTS = (
     "take.before",
     "take.after",
     "image.after",
     "workspace.after",
+    *GATE_POINTS,
     "create.before",
     "create.after",
     "created.after",

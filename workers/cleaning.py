@@ -9,6 +9,8 @@ from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import InfrastructureFailed, SiteError
 from environments import reservations
 from jobs.models import Attempt
+from jobs.networks import was_promised
+from workers import gates
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
 from workers.hands import nudge_all_on_commit
@@ -34,6 +36,8 @@ def clean(run: Run) -> None:
     attempt, connection = run.attempt, run.connection
     _remove_container(connection, attempt)
     checkpoint("clean.removed")
+    if was_promised(run.job) and not gates.remove_gate(connection, attempt):
+        raise NotClean("Docker did not remove its gate yet")
     workspace = run.workspace
     try:
         workspace.destroy()
@@ -43,9 +47,10 @@ def clean(run: Run) -> None:
         raise NotClean(str(error)) from error
     if not workspace.absent():
         raise NotClean("its workspace is still there")
-    if run.cgroup_parent and not cgroup.remove(run.cgroup_parent):
-        end_processes(run.cgroup_parent)
-        raise NotClean("processes were left in its cgroup without its container")
+    for group in _cgroups(run):
+        if not cgroup.remove(group):
+            end_processes(group)
+            raise NotClean("processes were left in its cgroup without its container")
     checkpoint("clean.destroyed")
     with transaction.atomic():
         reservations.release_rest(
@@ -56,6 +61,12 @@ def clean(run: Run) -> None:
         )
         nudge_all_on_commit(connection.engine)
     checkpoint("clean.after")
+
+
+def _cgroups(run: Run) -> list[str]:
+    """Of the job, and of its gate where it has one."""
+    gate = gates.gate_cgroup(run.attempt, run.connection) if was_promised(run.job) else None
+    return [group for group in (run.cgroup_parent, gate) if group]
 
 
 def _remove_container(connection: Connection, attempt: Attempt) -> None:

@@ -11,8 +11,12 @@ from compute_site.core.errors import SiteError
 from environments.models import Engine, EngineKind, EngineState
 from jobs.models import Attempt, AttemptStatus
 from jobs.models.attempt import FINAL
+from jobs.networks import was_promised
 from workers.engines import Connection, connect
 from workers.sandbox import cgroup
+from workers.sandbox.docker import ContainerFacts
+from workers.sandbox.gate import SUFFIX, gate_name
+from workers.sandbox.probe import is_probe
 from workers.sweep import as_uuid
 
 SETTLING = timedelta(seconds=60)  # what is on its way is no disagreement
@@ -130,13 +134,14 @@ def _unclean() -> Iterator[str]:
 
 def _containers(link: Connection) -> Iterator[str]:
     listed = {container.name: container for container in link.client.list_site(settings.SITE_ID)}
+    names = {name.removesuffix(SUFFIX) for name in listed}
     rows = {
         row.container_name: row
-        for row in Attempt.objects.filter(container_name__in=listed, engine=link.engine)
+        for row in Attempt.objects.filter(container_name__in=names, engine=link.engine)
     }
     for name, container in listed.items():
-        row = rows.get(name)
-        if container.label("tombstone"):
+        row = rows.get(name.removesuffix(SUFFIX))
+        if container.label("tombstone") or is_probe(name, settings.SITE_ID):
             continue
         if row is None:
             yield f"container {name} bears our site's label and belongs to no attempt"
@@ -144,17 +149,26 @@ def _containers(link: Connection) -> Iterator[str]:
             yield f"container {name} bears our name with another nonce"
         elif row.cleaned_at is not None:
             yield f"container {name} is {container.status} although its attempt was cleaned"
-    for row in Attempt.objects.filter(engine=link.engine, status=AttemptStatus.RUNNING):
+    running = Attempt.objects.filter(engine=link.engine, status=AttemptStatus.RUNNING).select_related("job")
+    for row in running.defer("job__spec"):
         if row.container_name not in listed:
             yield f"attempt {row.public_id} is running without a container"
+        elif was_promised(row.job) and not _runs(listed.get(gate_name(row.container_name))):
+            yield f"attempt {row.public_id} is running without its gate: its job's network is gone"
+
+
+def _runs(container: ContainerFacts | None) -> bool:
+    return container is not None and container.status == "running"
 
 
 def _leftovers(link: Connection) -> Iterator[str]:
     for trace in link.traces():
+        if is_probe(trace.name, settings.SITE_ID):  # on its way, or swept soon
+            continue
         if not Attempt.objects.filter(container_name=trace.name, cleaned_at__isnull=True).exists():
             yield f"{trace.kind} {trace.where} has no live attempt"
     if link.engine.facts.get("cgroup_parent"):
         for name in sorted(cgroup.existing(settings.SITE_ID)):
-            key = as_uuid(name.rsplit("/", 1)[-1])
+            key = as_uuid(cgroup.attempt_of(name))
             if key is None or not Attempt.objects.filter(public_id=key, cleaned_at__isnull=True).exists():
                 yield f"cgroup {name} has no live attempt"

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.conf import settings
 
 from jobs.models import Job
+from jobs.networks import was_promised
 from jobs.spec import Spec
 from jobs.spec_function import bundle_of
 from workers.sandbox.outputs import OutputLimits
@@ -40,6 +41,7 @@ def document(job: Job, attempt: int, spec: Spec, *, shown_as: UUID | None = None
             "args": function.get("args"),
             "inputs": [_input(name, text.encode()) for name, text in sorted(spec.inputs.items())],
             "outputs": _outputs(spec, job.amounts["disk"] * 2**20),
+            "network": was_promised(job),
             "resources": job.terms["resources"],
             "max_duration": job.max_duration,
         },

@@ -13,12 +13,13 @@ from jobs.models import Attempt, AttemptStatus, Job
 from jobs.models.attempt import FINAL
 from jobs.outcome import Outcome
 from jobs.settlement import abandon, settle
-from workers import beside, images, scanning
+from workers import beside, granting, images, scanning
 from workers.checkpoint import checkpoint
 from workers.claims import LOST_TRIES, claim_step, give_back, load
 from workers.cleaning import NotClean, clean, hold_name
 from workers.collection import collect_and_settle
 from workers.engines import Connection, WrongEngine, connect
+from workers.gates import NoGate
 from workers.hands import nudge
 from workers.lifecycle import at_work
 from workers.models import Worker
@@ -123,6 +124,10 @@ def _begin(run: Run) -> bool:
         return _give_up(run)
     except EngineUnreachable:
         raise
+    except NoGate as error:
+        # Until it is tried again no other job of the engine is started like this.
+        granting.refuse(run.connection.engine, error.detail)
+        return _end(run, Outcome(reason=error.reason, detail=error.detail))
     except AttemptFailed as error:
         return _end(run, Outcome(reason=error.reason, detail=error.detail))
     except (StaleToken, *DATABASE_DOWN):

@@ -13,15 +13,16 @@ from compute_site.core.db import ClockTimestamp
 from compute_site.core.errors import ExecutionFailed, InfrastructureFailed, StaleToken
 from environments.device_init import Needs, needs_of
 from jobs.models import Attempt, AttemptStatus, Job, JobStatus
+from jobs.networks import was_promised
 from jobs.spec import Spec as JobSpec
 from jobs.transitions import move_attempt, move_job
-from workers import job_file
+from workers import gates, job_file
 from workers.checkpoint import checkpoint
 from workers.engines import Connection
 from workers.models import ImageScan
 from workers.sandbox import cgroup, config, readback
 from workers.sandbox.docker import ImageFacts, NameTaken
-from workers.sandbox.spec import Spec, final_argv
+from workers.sandbox.spec import Spec, final_argv, labels_of
 from workers.sandbox.workspace import Workspace
 
 CANCELLED = Job.objects.filter(pk=OuterRef("job_id"), cancel_requested_at__isnull=False)
@@ -66,6 +67,17 @@ class Run:
         return self.connection.workspace(self.attempt.container_name, self.attempt.image_id)
 
     @property
+    def identity(self) -> dict[str, str]:
+        """By what its containers are known."""
+        return {
+            "site": settings.SITE_ID,
+            "job": str(self.job.public_id),
+            "attempt": str(self.attempt.public_id),
+            "token": str(self.attempt.token),
+            "nonce": str(self.attempt.nonce),
+        }
+
+    @property
     def cgroup_parent(self) -> str | None:
         """The attempt's own cgroup, where the engine's host takes one from us."""
         facts = self.connection.facts
@@ -102,9 +114,13 @@ def _create(run: Run, image: ImageFacts) -> None:
         inputs={name: text.encode() for name, text in run.spec.inputs.items()},
         job_json=job_file.document(run.job, run.attempt.number, run.spec),
         code=job_file.code(run.spec),
+        resolvers=gates.resolvers(run.job),
     )
     checkpoint("workspace.after")
-    run.body = _body(run, image)
+    gate = (
+        gates.open_gate(run.connection, run.attempt, labels_of(run.identity)) if was_promised(run.job) else ""
+    )
+    run.body = _body(run, image, gate)
     checkpoint("create.before")
     container_id = _create_or_adopt(run, run.body)
     checkpoint("create.after")
@@ -131,8 +147,9 @@ def _create_or_adopt(run: Run, body: dict[str, Any]) -> str:
 
 
 def _allow(run: Run, raw: dict[str, Any]) -> None:
-    """Step 6. Before: created. After: starting, with the effective configuration on the row."""
-    differences = readback.differences(run.body or _rebuilt_body(run), raw)
+    """Step 6. Before: created. After: starting, with the effective configuration on the row, its gate's too."""
+    gate = gates.standing_gate(run.connection, run.attempt) if was_promised(run.job) else None
+    differences = readback.differences(run.body or _rebuilt_body(run, gate["Id"] if gate else ""), raw)
     if differences:
         raise InfrastructureFailed("policy_mismatch", "; ".join(differences[:20]))
     allowed = move_attempt(
@@ -140,7 +157,7 @@ def _allow(run: Run, raw: dict[str, Any]) -> None:
         AttemptStatus.STARTING,
         lease=run.lease,
         guard=Q(~Exists(CANCELLED)),
-        effective=readback.effective(raw, hidden=run.needs.variables.keys()),
+        effective=readback.effective(raw, hidden=run.needs.variables.keys()) | _gate_told(gate),
     )
     if not allowed:
         if Job.objects.filter(pk=run.job.pk, cancel_requested_at__isnull=False).exists():
@@ -148,6 +165,11 @@ def _allow(run: Run, raw: dict[str, Any]) -> None:
         raise StaleToken("the start was allowed by somebody else")
     run.attempt.status = AttemptStatus.STARTING
     checkpoint("allow.after")
+
+
+def _gate_told(gate: dict[str, Any] | None) -> dict[str, Any]:
+    """What the receipt says of the job's gate, if it has one."""
+    return {"gate": readback.effective(gate)} if gate else {}
 
 
 def _start(run: Run, seen: str) -> None:
@@ -166,22 +188,22 @@ def _start(run: Run, seen: str) -> None:
     checkpoint("running.after")
 
 
-def _body(run: Run, image: ImageFacts) -> dict[str, Any]:
+def _body(run: Run, image: ImageFacts, gate: str) -> dict[str, Any]:
     mounts = run.workspace.mounts()
     return config.build(
-        _spec(run, image), image, mounts, run.connection.facts, cgroup_parent=run.cgroup_parent
+        _spec(run, image, gate), image, mounts, run.connection.facts, cgroup_parent=run.cgroup_parent
     )
 
 
-def _rebuilt_body(run: Run) -> dict[str, Any]:
+def _rebuilt_body(run: Run, gate: str) -> dict[str, Any]:
     """What an earlier worker asked for: the same rows give the same body."""
     image = run.connection.client.image(run.attempt.image_id)
     if image is None:
         raise InfrastructureFailed("start_lost", "the image was removed before the start")
-    return _body(run, image)
+    return _body(run, image, gate)
 
 
-def _spec(run: Run, image: ImageFacts) -> Spec:
+def _spec(run: Run, image: ImageFacts, gate: str) -> Spec:
     asked, attempt = run.spec, run.attempt
     entrypoint, command = asked.entrypoint, (*asked.command, *asked.args)
     if asked.function is not None:
@@ -190,11 +212,7 @@ def _spec(run: Run, image: ImageFacts) -> Spec:
     if not argv:
         raise ExecutionFailed("image_refused", "neither the job nor the image says what to run")
     return Spec(
-        site=settings.SITE_ID,
-        job=str(run.job.public_id),
-        attempt=str(attempt.public_id),
-        token=str(attempt.token),
-        nonce=str(attempt.nonce),
+        **run.identity,
         name=attempt.container_name,
         image_id=image.id,
         argv=argv,
@@ -210,4 +228,5 @@ def _spec(run: Run, image: ImageFacts) -> Spec:
         max_duration=run.job.max_duration,
         log_cap=settings.LOG_CAP_BYTES,
         stop_grace=settings.STOP_GRACE_SECONDS,
+        gate=gate,
     )

@@ -21,6 +21,7 @@ from jobs.models import Attempt
 from workers.engines import Connection, connect
 from workers.sandbox import cgroup
 from workers.sandbox.docker import ContainerFacts
+from workers.sandbox.probe import is_old_probe
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,14 @@ def sweep(engine: Engine) -> list[str]:
 
 
 def stray_containers(link: Connection) -> Iterator[ContainerFacts]:
-    """Containers of attempts that were cleaned a while ago: created late, or started again by somebody."""
+    """Containers of attempts that were cleaned a while ago: created late, or started again by somebody. Gates too.
+
+    And those of trials of the engine that were broken off, which have no row.
+    """
     for container in link.client.list_site(settings.SITE_ID):
+        if is_old_probe(container.name, settings.SITE_ID):
+            yield container
+            continue
         attempt = _attempt_of(container)
         if attempt is None or str(attempt.nonce) != container.label("nonce"):
             continue
@@ -65,17 +72,18 @@ def stray_workspaces(link: Connection) -> list[str]:
     """Names of workspaces, however little is left of them, whose attempts were cleaned a while ago."""
     names = sorted({trace.name for trace in link.traces()})
     rows = Attempt.objects.filter(container_name__in=names, engine=link.engine)
-    return [attempt.container_name for attempt in rows if _cleaned_for(attempt, GRACE)]
+    trials = [name for name in names if is_old_probe(name, settings.SITE_ID)]
+    return trials + [attempt.container_name for attempt in rows if _cleaned_for(attempt, GRACE)]
 
 
 def stray_cgroups(link: Connection) -> list[str]:
     """Cgroups of attempts that were cleaned a while ago."""
     if not link.engine.facts.get("cgroup_parent"):
         return []
-    groups = {name.rsplit("/", 1)[-1]: name for name in cgroup.existing(settings.SITE_ID)}
-    ids = [key for name in groups if (key := as_uuid(name))]
-    rows = Attempt.objects.filter(public_id__in=ids, engine=link.engine)
-    return [groups[attempt.public_id.hex] for attempt in rows if _cleaned_for(attempt, GRACE)]
+    groups = {name: as_uuid(cgroup.attempt_of(name)) for name in cgroup.existing(settings.SITE_ID)}
+    rows = Attempt.objects.filter(public_id__in=filter(None, groups.values()), engine=link.engine)
+    cleaned = {attempt.public_id for attempt in rows if _cleaned_for(attempt, GRACE)}
+    return [name for name, key in groups.items() if key in cleaned]
 
 
 def end_processes(group: str) -> None:

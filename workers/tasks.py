@@ -5,7 +5,9 @@ from celery import shared_task
 from compute_site.core.pulse import pulse
 from environments.models import Engine
 from jobs import results, retention
-from workers import image_retention, lifecycle, presence, reclaim, repair, sweep
+from workers import granting, image_retention, lifecycle, presence, reclaim, repair, sweep
+from workers.engines import connect
+from workers.hands import nudge_all_on_commit
 
 
 @shared_task(name="workers.pulse", ignore_result=True)
@@ -30,10 +32,14 @@ def knock(engine_id: int, passed_on: bool = False) -> None:
 
 @shared_task(name="workers.sweep", ignore_result=True)
 def sweep_engine(engine_id: int) -> None:
-    """Remove what is left on the engine without a live attempt, and the images that nobody uses any more."""
+    """Remove what is left on the engine without a live attempt, and the images that nobody uses any more; try its
+    network where jobs want one.
+    """
     engine = Engine.objects.get(pk=engine_id)
     sweep.sweep(engine)
     image_retention.remove_unused(engine)
+    if granting.try_if_due(connect(engine)):
+        nudge_all_on_commit(engine)
 
 
 @shared_task(name="workers.repair_knocks", ignore_result=True)

@@ -19,6 +19,7 @@ from environments.models.slots import multirange
 from environments.slots import reach_of, room_in
 from jobs.line import FULL_ACCOUNT, NOT_FULL, RUNS_SQL, WAITS_NOW_SQL
 from jobs.models import Job
+from jobs.networks import GRANTED_SQL
 
 CANDIDATES = 32  # how many queued jobs of one environment and tier one pass looks at
 DEPTH = 256  # how many of one account's jobs behind them
@@ -30,7 +31,7 @@ RUNNING = f"""running AS MATERIALIZED (
     SELECT account_id, count(*) AS jobs FROM jobs_job WHERE {RUNS_SQL} GROUP BY account_id)"""
 WITHIN_REACH = """NOT EXISTS (SELECT FROM jsonb_each_text(%(reach)s::jsonb->q.environment_id::text) r (slug, most)
                    WHERE r.most::bigint < (q.terms->'resources'->>r.slug)::bigint)"""
-MAY_GO = f"{WAITS_NOW_SQL} AND {NOT_FULL} AND {WITHIN_REACH}"
+MAY_GO = f"{WAITS_NOW_SQL} AND {NOT_FULL} AND {WITHIN_REACH} AND {GRANTED_SQL}"
 # First in first out. `+ 0`: an order that only the index of the queues has. Asked for the first by id alone, PostgreSQL
 # may think the primary key the shorter way, and reads every job of the site for each queue that is empty.
 IN_ORDER = "ORDER BY q.id + 0"
@@ -84,7 +85,7 @@ SELECT j.id, w.id, %(environment)s, %(tier)s, {NEAR_CAP}
 BEYOND_SQL = f"""
 SELECT q.id FROM jobs_job q
  WHERE {IN_QUEUE} AND q.id + 0 < %(before)s AND q.cancel_requested_at IS NULL AND q.passed_over_since IS NULL
-   AND NOT {WITHIN_REACH}
+   AND NOT {WITHIN_REACH} AND {GRANTED_SQL}
  {IN_ORDER} LIMIT 1
 """
 

@@ -1,7 +1,7 @@
 /*
  * launcher: PID 1 of every job container.
  *
- *   launcher CONTROL_DIR DEADLINE_S LOG_CAP_BYTES GRACE_S -- ARGV...
+ *   launcher [--gated] CONTROL_DIR DEADLINE_S LOG_CAP_BYTES GRACE_S -- ARGV...
  *
  * Starts ARGV, pumps its stdout and stderr into capped files, forwards signals from outside, ends the job at its
  * deadline, kills whatever the job leaves behind and, last of all, writes what happened into CONTROL_DIR/marker.
@@ -91,6 +91,8 @@ static int64_t number(const char *name, const char *text, int64_t most)
         refuse(name, "not a number in range");
     return value;
 }
+
+#include "gate.h"
 
 static void read_boot_id(char id[40])
 {
@@ -413,10 +415,19 @@ int main(int argc, char **argv)
 {
     struct run run = {.deadline_at = NEVER, .kill_at = NEVER};
     sigset_t set;
-    if (argc < 7 || strcmp(argv[5], "--"))
-        refuse("usage", "launcher CONTROL_DIR DEADLINE_S LOG_CAP_BYTES GRACE_S -- ARGV...");
-    if (getpid() != 1) /* kill(-1) below means everything in this PID namespace */
+    bool gated = argc > 1 && !strcmp(argv[1], "--gated");
+    if (getpid() != 1) /* kill(-1) below means everything in this PID namespace; a gate's rules are its namespace's */
         refuse("usage", "runs only as PID 1 of a container");
+    if (argc == 2 && !strcmp(argv[1], "addresses"))
+        return tell_addresses();
+    if (argc == 4 && !strcmp(argv[1], "gate"))
+        return be_the_gate(argv[2], argv[3]);
+    argc -= gated;
+    argv += gated;
+    if (argc < 7 || strcmp(argv[5], "--"))
+        refuse("usage", "launcher [--gated] CONTROL_DIR DEADLINE_S LOG_CAP_BYTES GRACE_S -- ARGV...");
+    if (gated && !gate_is_closed())
+        refuse("network", "its gate is not closed: no rules stand here");
     if (prctl(PR_SET_DUMPABLE, 0) < 0)
         refuse("dumpable", strerror(errno));
     int64_t deadline = number("DEADLINE_S", argv[2], INT64_C(1000000000)) * SECOND;

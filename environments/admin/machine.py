@@ -180,6 +180,7 @@ class EngineAdmin(ConfigurationAdmin):
         *("state", "docker_id", "workspace_mode", "disk_mode", "found"),
         *(when("probed_at"), when("worker_seen_at", "worker last seen")),
         *(when("unreachable_since", "unreachable since"), when("images_cleaned_at", "images last cleaned")),
+        *("network_granted", "network_found", when("network_tried_at", "network last tried")),
     )
     fieldsets = (
         (None, {"fields": ("name", "host", "kind", "state", "seen_version")}),
@@ -209,6 +210,11 @@ class EngineAdmin(ConfigurationAdmin):
     def found(self, engine: Engine) -> SafeString | str:
         """What the last probe found."""
         return pairs(engine.facts)
+
+    @admin.display(description="network")
+    def network_found(self, engine: Engine) -> SafeString | str:
+        """Why it grants none, or what of the host is closed to jobs."""
+        return pairs(engine.network_facts)
 
     def lock_before_saving(self, obj: Engine) -> None:
         """An edit of an engine must not race with a reservation."""

@@ -27,7 +27,6 @@ NOT_KEPT = {
     "scanImageDBUpdateInterval": "the scanner sees to its own data.",
     "clusterMode": "an engine stands for itself here.",
 }
-NO_NETWORK = "jobs get no network here yet."
 WHOLE = "file"  # the path of a refusal of the configuration as a whole
 # Seconds, where the file says nothing.
 EXPIRY, LONGEST, SHORTEST = 604_800, 3_600, 60
@@ -111,9 +110,8 @@ def _environments(entry: Reading, tokens: Mapping[str, str]) -> list[WantedEnvir
         entry.report.note(entry.path, text)
         return [_environment(entry, 1, None, tokens)]
     pool = _pool(entry) if "resources" in entry else None
-    if entry.flag("enableNetwork"):
-        entry.drop("enableNetwork", NO_NETWORK)
-    elif "enableNetwork" in entry:
+    if "enableNetwork" in entry:
+        entry.flag("enableNetwork")
         entry.report.note(entry.at("enableNetwork"), "stands on the engine; it belongs to each environment.")
     found: dict[str, WantedEnvironment] = {}
     readings = entry.objects("environments")
@@ -165,14 +163,13 @@ def _environment(
         "min_job_duration": shortest,
         "max_jobs": reading.whole("maxJobs"),
         "max_queue_wait": reading.whole("maxQueueWait"),
+        "enable_network": reading.flag("enableNetwork"),
     }
     labels = reading.object("labels")
     if (
         labels is not None
     ):  # a file that says nothing of them, like any of Ocean Node's, leaves them as they are
         fields["labels"] = {name: labels.text(name) for name in labels.names()}
-    if reading.flag("enableNetwork"):
-        reading.drop("enableNetwork", NO_NETWORK)
     resources, cores, constraints = read_resources(reading, pool)
     free_tier, free_rules = read_free(reading, resources, expiry, longest)
     return WantedEnvironment(

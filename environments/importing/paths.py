@@ -14,6 +14,7 @@ NAMES = {
     "max_job_duration": "maxJobDuration",
     "max_jobs": "maxJobs",
     "max_queue_wait": "maxQueueWait",
+    "enable_network": "enableNetwork",
     "price_lists": "fees",
     "image_retention_days": "imageRetentionDays",
     "image_cleanup_interval": "imageCleanupInterval",

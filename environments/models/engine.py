@@ -134,6 +134,19 @@ class Engine(EditedModel):
         null=True, blank=True, editable=False, help_text="Set while the engine does not answer its worker."
     )
 
+    network_granted = models.BooleanField(
+        default=False,
+        editable=False,
+        help_text="Whether jobs can get a network here, as a worker found by trying.",
+    )
+    network_facts = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Why it grants none, or the host's addresses, which no job reaches.",
+    )
+    network_tried_at = models.DateTimeField(null=True, blank=True, editable=False)
+
     class Meta:
         ordering = ["name"]
         constraints = [

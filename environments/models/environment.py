@@ -8,7 +8,7 @@ from django.db.models import F, Q
 
 from compute_site.core.db import in_list
 from compute_site.core.models import EditedModel
-from environments.models.engine import Engine
+from environments.models.engine import Engine, EngineKind
 from environments.models.host import SLUG, Host
 
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
@@ -104,7 +104,8 @@ class Environment(EditedModel):
         null=True, blank=True, help_text="Longest wait in the queue in seconds; empty = no limit."
     )
     enable_network = models.BooleanField(
-        default=False, help_text="Whether jobs may reach the network; not available yet."
+        default=False,
+        help_text="Whether its jobs reach the internet, and nothing private. Jobs keep what they were admitted with.",
     )
 
     benchmark = models.BooleanField(
@@ -165,10 +166,8 @@ class Environment(EditedModel):
             and not Environment.objects.filter(pk=self.pk, engine_id=self.engine_id).exists()
         ):
             errors["engine"] = "An environment stays on its engine; make a new one there and retire this one."
-        if (
-            self.enable_network
-        ):  # no sandbox grants one: better no environment than a promise that is not kept
-            errors["enable_network"] = "Found on; jobs with a network are not available yet: leave it off."
+        if self.enable_network and self.engine.kind == EngineKind.FLEET:
+            errors["enable_network"] = "Found on; remote workers give jobs no network: leave it off."
         if errors:
             raise ValidationError(errors)
 

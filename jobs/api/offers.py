@@ -13,7 +13,7 @@ from environments.reservations import free_amounts
 from environments.use import ResourceUse
 from jobs.estimate import Estimates
 from jobs.models import Job, JobStatus
-from jobs.obstacles import place_reasons
+from jobs.obstacles import offer_reasons
 
 
 class Offered(serializers.Serializer):
@@ -128,7 +128,7 @@ def offers(environments: Iterable[Environment]) -> list[dict[str, Any]]:
     queued = dict(waiting.values_list("environment").annotate(Count("pk")))
     found = []
     for row in rows:
-        starts = row.engine.host is not None and not any(place_reasons(row, now))
+        starts = row.engine.host is not None and not any(offer_reasons(row, now))
         access = _access(row)
         told = [tier for tier in Tier.values if starts and access[tier]["open"]]
         waits = {tier: estimates.of_next(row, tier) if tier in told else None for tier in Tier.values}

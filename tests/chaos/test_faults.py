@@ -13,12 +13,14 @@ from tests.faults.observing import Cores, Starts
 from tests.faults.processes import eventually
 from tests.faults.site import FaultSite, Place
 from tests.faults.test_kills import SCRIPT, kills
-from workers.checkpoint import POINTS
+from workers.checkpoint import GATE_POINTS, POINTS
 
 
 def test_kills_at_every_named_step_with_a_broker_that_forgets(site: FaultSite) -> None:
     with site.beat():
-        assert kills(site, [*POINTS] * times(5), flushed=True) == []
+        points = [point for point in POINTS if point not in GATE_POINTS]
+        assert kills(site, points * times(5), flushed=True) == []
+        assert kills(site, [*POINTS] * times(2), flushed=True, enable_network=True) == []
 
 
 def test_kills_at_any_moment(site: FaultSite) -> None:

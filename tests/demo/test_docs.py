@@ -108,6 +108,7 @@ def test_the_defaults_in_the_operations_table_are_the_code_s():
         "BENCHMARK_CORE_PRICE": "empty",
         "BENCHMARK_USERS": "empty",
         "BENCHMARK_ADDRESSES": "empty",
+        "NETWORK_CLOSED": "empty",
     }
     real = defaults_read()
     assert len(real) > 20

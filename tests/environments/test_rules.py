@@ -62,7 +62,6 @@ class TestOneRow:
             ({"max_job_duration": 60.5}, "max_job_duration", "Found 60.5", None),
             ({"max_jobs": True}, "max_jobs", "Found true", None),
             ({"max_jobs": 2**70}, "max_jobs", "enter at most", None),
-            ({"enable_network": True}, "enable_network", "not available yet", None),
             ({"slug": "Main"}, "slug", "lower-case", None),
             ({"slug": "main\n"}, "slug", "lower-case", None),
         ],

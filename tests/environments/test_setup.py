@@ -81,5 +81,11 @@ def test_fleet_engine(db):
     with pytest.raises(ValidationError, match="no host"):
         create_environment(fleet, "a", **PLAIN | {"cpu": None})
     assert not fleet.environments.exists()
+    with pytest.raises(ValidationError) as error:
+        create_environment(fleet, "a", **PLAIN, enable_network=True)
+    assert error.value.message_dict == {
+        "enable_network": ["Found on; remote workers give jobs no network: leave it off."]
+    }
+    assert not fleet.environments.exists()
     offered = create_environment(fleet, "a", **PLAIN)
     assert offered.engine.host is None

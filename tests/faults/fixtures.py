@@ -24,6 +24,7 @@ from workers.engines import connect
 from workers.fsck import disagreements
 from workers.sandbox import cgroup
 from workers.sandbox.docker import EngineClient
+from workers.sandbox.networks import remove_network
 
 # Sites that are tested side by side give their containers users of their own.
 UIDS = (2_000_200_000 + 1000 * int(os.environ.get("TESTS_BESIDE", "0")), 1000)
@@ -121,6 +122,17 @@ def fault_site(
             connections.close_all()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_network_stays(own_settings: dict[str, Any]) -> Iterator[None]:
+    """A site keeps its network on an engine; a site of tests does not."""
+    yield
+    client = EngineClient(needed("DOCKER_HOST"))
+    for facts in client.list_site(SITE_ID):  # of a test that failed: a gate of it would hold the network
+        client.remove(facts.id)
+    assert remove_network(client, SITE_ID)
+    client.close()
+
+
 @pytest.fixture(scope="session")
 def session_probes() -> dict[str, Any]:
     """What was found out about each endpoint, once."""
@@ -184,6 +196,7 @@ __all__ = [
     "_django_db_marker",
     "fault_site",
     "folder",
+    "no_network_stays",
     "own_engine",
     "own_settings",
     "session_probes",

@@ -35,7 +35,7 @@ class Starts:
 
     def _read(self) -> None:
         for event in self._stream:
-            if event.kind == "start":
+            if event.kind == "start" and not event.label("gate"):
                 self._by_job.setdefault(event.label("job"), Counter())[event.container_id] += 1
 
 

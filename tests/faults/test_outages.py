@@ -23,6 +23,8 @@ from workers import reclaim
 from workers.engines import connect
 from workers.sandbox import cgroup
 
+INTERFACES = "grep -c eth0 /proc/net/dev; true"
+
 
 class Broker:
     """A Valkey that can be down: each start is on the same port, with nothing kept."""
@@ -102,14 +104,21 @@ def test_a_job_submitted_while_the_broker_is_down_runs_when_it_is_back(
 
 def test_a_container_survives_a_restart_of_its_engine(site: FaultSite, own_engine: PrivateEngine) -> None:
     place = site.place(endpoint=own_engine.docker_host)
+    gated = site.place(endpoint=own_engine.docker_host, enable_network=True)
     site.worker(place)
+    site.worker(gated)
+    networked = site.shell(gated, f"sleep 4; {INTERFACES}")
+    site.wait_status(networked, "running")
     job = site.shell(place, "echo before; sleep 4; echo after; exit 3")
     site.wait_status(job, "running")
     (container,) = site.containers(job)
     own_engine.restart()
     assert site.containers(job) == [container]
     with site.beat():
-        site.wait_clean(job)
+        site.wait_clean(job, networked)
+    found = site.detail(networked)
+    assert (found["end_reason"], found["attempts_made"]) == ("succeeded", 1)
+    assert site.log(networked).content == b"1\n"  # its network outlived the engine, behind the same gate
     found = site.detail(job)
     assert (found["end_reason"], found["exit_code"], found["attempts_made"]) == ("exit_nonzero", 3, 1)
     assert site.log(job).content == b"before\nafter\n"
@@ -141,17 +150,20 @@ def test_an_engine_that_takes_its_containers_along_is_never_the_job_s_fault(
 ) -> None:
     own_engine.live_restore = False
     own_engine.restart()
-    place = site.place(endpoint=own_engine.docker_host)
-    site.worker(place)
-    job = site.shell(place, "sleep 3; echo done")
-    site.wait_status(job, "running")
+    places = [site.place(endpoint=own_engine.docker_host, enable_network=on) for on in (True, False)]
+    for place in places:
+        site.worker(place)
+    jobs = [site.shell(place, f"sleep 3; {INTERFACES}") for place in places]
+    for job in jobs:
+        site.wait_status(job, "running")
     own_engine.restart()
     with site.beat():
-        site.wait_clean(job)
-    found = site.detail(job)
-    assert (found["status"], found["attempts_made"]) == ("succeeded", 2)
-    assert [row["end_reason"] for row in found["attempts"]] == ["engine_lost", "succeeded"]
-    assert site.log(job).content == b"done\n"
+        site.wait_clean(*jobs)
+    for job, interfaces in zip(jobs, (b"1\n", b"0\n"), strict=True):
+        found = site.detail(job)
+        assert (found["status"], found["attempts_made"]) == ("succeeded", 2)
+        assert [row["end_reason"] for row in found["attempts"]] == ["engine_lost", "succeeded"]
+        assert site.log(job).content == interfaces
 
 
 def test_two_beats_do_each_thing_once(site: FaultSite) -> None:

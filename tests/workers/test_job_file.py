@@ -28,6 +28,7 @@ def test_a_function_job_is_described_without_its_bundle(site, user, account):
     limits = {"max_bytes": job.amounts["disk"] << 20, "max_files": 10_000}
     assert found == {
         **{"version": 1, "job": str(job.public_id), "attempt": 2, "max_duration": job.max_duration},
+        "network": False,
         **{"role": "train", "function": "own:train", "args": {"n": 1}},
         "outputs": {"declared": ["model", "result.json"], **limits},
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+GATE = "gate"  # behind the attempt's digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,16 @@ def parent(site: str, attempt: str, driver: str = "cgroupfs") -> str:
     if driver == "systemd":
         return f"compute_site_{site}-{unique}.slice"
     return f"/compute-site-{site}/{unique}"
+
+
+def gate_parent(site: str, attempt: str, driver: str = "cgroupfs") -> str:
+    """The same for the attempt's gate: beside the job's, so that it counts there and nowhere else."""
+    return parent(site, attempt + GATE, driver)
+
+
+def attempt_of(name: str) -> str:
+    """The attempt of a cgroup that `existing` found: 32 hexadecimal digits, if it is one of ours."""
+    return name.rsplit("/", 1)[-1].removesuffix(GATE)
 
 
 def within_reach(root: Path = ROOT) -> bool:

@@ -5,6 +5,7 @@ the engine made of it, field by field, before anything starts.
 """
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ DETACHED = (
 )  # nobody is at the other end
 # runc once resolved a working folder such as /proc/self/fd/7 on the host.
 NO_WORKING_DIR = ("/.site", "/proc", "/sys", "/dev")
+CONTAINER_ID = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def build(
@@ -57,21 +59,20 @@ def build(
     _check(spec, image)
     return {
         **_process(spec, image, mounts),
-        "Hostname": "job",
+        "Hostname": "" if spec.gate else "job",  # behind a gate it has the gate's, which is the same
         "Domainname": "",
         "Labels": spec.labels,
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
         "StopTimeout": spec.stop_grace,
-        "NetworkDisabled": spec.runtime in WITHOUT_DOCKER_NETWORK,
+        **({"NetworkDisabled": True} if not spec.gate and spec.runtime in WITHOUT_DOCKER_NETWORK else {}),
         **dict.fromkeys(DETACHED, False),
         "HostConfig": {
             "Mounts": [dict(mount) for mount in mounts],
             "Tmpfs": _tmpfs(spec, image),
             "LogConfig": {"Type": "none", "Config": {}},  # the launcher's files are the log
-            "NetworkMode": "none",
-            **({} if spec.runtime in WITHOUT_DOCKER_NETWORK else {"Dns": ["127.0.0.1"]}),
-            **_isolation(spec),
+            **_network(spec),
+            **isolation(spec.runtime),
             **_limits(spec, engine),
             **_devices(spec),
             **({"CgroupParent": cgroup_parent} if cgroup_parent else {}),
@@ -85,20 +86,32 @@ def _process(spec: Spec, image: ImageFacts, mounts: Sequence[Mapping[str, Any]])
         "Image": spec.image_id,
         "User": f"{spec.uid}:{spec.uid}",  # a group given by number keeps the image's groups out
         "Env": _environment(spec, image),
-        "Entrypoint": [_launcher(mounts)],
+        "Entrypoint": [launcher_in(mounts)],
         "Cmd": _arguments(spec),
         "WorkingDir": _working_dir(image),
     }
 
 
-def _launcher(mounts: Sequence[Mapping[str, Any]]) -> str:
+def launcher_in(mounts: Sequence[Mapping[str, Any]]) -> str:
+    """The launcher's path in a container with these mounts."""
     in_volume = any(mount["Target"] == LAUNCHER_FOLDER for mount in mounts)
     return f"{LAUNCHER_FOLDER}/launcher" if in_volume else LAUNCHER_PATH
 
 
-def _isolation(spec: Spec) -> dict[str, Any]:
+def _network(spec: Spec) -> dict[str, Any]:
+    """None at all, or that of its gate: the id, since another container could get the name."""
+    if spec.gate:
+        return {"NetworkMode": f"container:{spec.gate}"}
     return {
-        "Runtime": spec.runtime,
+        "NetworkMode": "none",
+        **({} if spec.runtime in WITHOUT_DOCKER_NETWORK else {"Dns": ["127.0.0.1"]}),
+    }
+
+
+def isolation(runtime: str) -> dict[str, Any]:
+    """What every container of ours has, a gate too."""
+    return {
+        "Runtime": runtime,
         "Init": False,  # the launcher is the first process
         "Privileged": False,
         "ReadonlyRootfs": True,
@@ -178,7 +191,8 @@ def _tmpfs(spec: Spec, image: ImageFacts) -> dict[str, str]:
 
 def _arguments(spec: Spec) -> list[str]:
     deadline = spec.max_duration + DEADLINE_MARGIN
-    return [CONTROL_PATH, str(deadline), str(spec.log_cap), str(spec.stop_grace), "--", *spec.argv]
+    gated = ["--gated"] if spec.gate else []  # the launcher starts nothing unless the rules stand
+    return [*gated, CONTROL_PATH, str(deadline), str(spec.log_cap), str(spec.stop_grace), "--", *spec.argv]
 
 
 def _environment(spec: Spec, image: ImageFacts) -> list[str]:
@@ -203,8 +217,8 @@ def _working_dir(image: ImageFacts) -> str:
 
 
 def _check(spec: Spec, image: ImageFacts) -> None:
-    if spec.network:
-        raise ValueError("no environment can grant a network")
+    if spec.gate and not CONTAINER_ID.match(spec.gate):
+        raise ValueError("a gate is named by the full id of its container")
     if spec.image_id != image.id or min(spec.uid, spec.memory_mib, spec.disk_mib) <= 0 or not spec.cores:
         raise ValueError(
             "a spec names its image by id, a uid that is not root's, and more than nothing of everything"

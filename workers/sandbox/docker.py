@@ -32,6 +32,7 @@ from workers.sandbox.facts import (
     engine_facts,
     image_facts,
     listed_facts,
+    unframed,
 )
 from workers.sandbox.spec import LABEL_PREFIX
 
@@ -161,6 +162,15 @@ class EngineClient(Connection):
         """A container's state; None only when the engine answers that there is none."""
         raw = self.inspect_raw(id_or_name)
         return container_facts(raw) if raw is not None else None
+
+    def log(self, container_id: str) -> str:
+        """What a container of ours wrote, where the engine keeps its log: both streams, in order; a few lines."""
+        params = {"stdout": "1", "stderr": "1", "tail": "20"}
+        try:
+            response = self.call("GET", f"/containers/{container_id}/logs", params=params)
+        except Refused as error:
+            raise EngineUnreachable(str(error)) from error
+        return unframed(response.content).decode(errors="replace")
 
     def signal(self, container_id: str, signal: str = "TERM") -> bool:
         """Send a signal to the container's first process; False when it was not running or is gone."""

@@ -183,3 +183,13 @@ def moment(text: str | None) -> datetime | None:
     if not text or text.startswith("0001-"):
         return None
     return datetime.fromisoformat(text)
+
+
+def unframed(raw: bytes) -> bytes:
+    """The content of a log as the engine sends it: frames of 8 bytes (stream, size) and text."""
+    parts, place = [], 0
+    while place + 8 <= len(raw):
+        size = int.from_bytes(raw[place + 4 : place + 8], "big")
+        parts.append(raw[place + 8 : place + 8 + size])
+        place += 8 + size
+    return b"".join(parts)

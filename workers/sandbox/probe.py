@@ -5,9 +5,10 @@ Nothing that the engine says of itself is believed here: the job reports what it
 
 import json
 import os
+import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -26,6 +27,8 @@ FILTERS = 2  # the engine's seccomp list and the launcher's; with the launcher's
 DISK_MIB = 16
 DISKS: tuple[Disk, ...] = ("loop", "watchdog")
 DEADLINE = 60.0  # seconds for one container
+PROBE_LIFE = 120.0  # seconds: no trial takes so long
+PROBE_NAME = re.compile(r"cs-[a-z0-9]+-probe-([0-9a-f]{8})-")
 REPORT = "probe.json"
 PROGRAM = """
 import json, os, socket
@@ -86,7 +89,7 @@ def probe(
     """
     failures: list[str] = []
     for way in ways(client.endpoint):
-        name = f"cs-{site}-probe-{uuid.uuid4().hex[:12]}"
+        name = probe_name(site)
         workspace = open_workspace(
             name,
             site=site,
@@ -98,7 +101,7 @@ def probe(
             image_id=image.id,
         )
         try:
-            report = _Trial(client, workspace, _spec(site, name, image), image, facts).run(way)
+            report = Trial(client, workspace, smallest(site, name, image), image, facts).run(way)
         except EngineUnreachable:
             raise
         except (NoReport, AttemptFailed) as failure:
@@ -111,6 +114,22 @@ def probe(
     raise ProbeFailed("no way of running a job works. " + " | ".join(failures))
 
 
+def probe_name(site: str) -> str:
+    """The name of a trial's container and workspace. It tells when it began: what a crash left is swept by that."""
+    return f"cs-{site}-probe-{int(time.time()):08x}-{uuid.uuid4().hex[:8]}"
+
+
+def is_probe(name: str, site: str) -> bool:
+    """Whether it is of a trial: no attempt's, and swept when it is old."""
+    return PROBE_NAME.match(name) is not None and name.startswith(f"cs-{site}-")
+
+
+def is_old_probe(name: str, site: str) -> bool:
+    """Whether it is of a trial that can only have been broken off."""
+    found = PROBE_NAME.match(name) if name.startswith(f"cs-{site}-") else None
+    return found is not None and int(found[1], 16) + PROBE_LIFE < time.time()
+
+
 def ways(endpoint: str) -> Iterator[Way]:
     """Root on (what seems to be) the engine's host tries everything; anybody else has only the API."""
     if os.geteuid() == 0 and endpoint.startswith("unix:"):
@@ -121,7 +140,7 @@ def ways(endpoint: str) -> Iterator[Way]:
     yield Way("archive", "watchdog", False)
 
 
-class _Trial:
+class Trial:
     """One container from workspace to report, and no trace of it afterwards."""
 
     def __init__(
@@ -133,7 +152,7 @@ class _Trial:
         self._image = image
         self._facts = facts
 
-    def run(self, way: Way) -> dict[str, Any]:
+    def run(self, way: Way, resolvers: Sequence[str] = ()) -> dict[str, Any]:
         """The job's report, checked against what this machine sees. Raises NoReport, AttemptFailed."""
         own = cgroup.parent(self._spec.site, self._spec.attempt, self._facts.cgroup_driver)
         try:
@@ -142,6 +161,7 @@ class _Trial:
                 disk_mib=DISK_MIB,
                 inputs={"nonce": self._spec.nonce.encode()},
                 job_json=b"{}",
+                resolvers=resolvers,
             )
             self._start(own if way.cgroup_parent else None)
             report = self._report()
@@ -195,7 +215,10 @@ class _Trial:
         return report
 
 
-def _spec(site: str, name: str, image: ImageFacts) -> Spec:
+def smallest(
+    site: str, name: str, image: ImageFacts, argv: tuple[str, ...] = ("python3", "-I", "-c", PROGRAM)
+) -> Spec:
+    """The smallest job, of nobody, that runs `argv`."""
     return Spec(
         site=site,
         job=str(uuid.uuid4()),
@@ -204,7 +227,7 @@ def _spec(site: str, name: str, image: ImageFacts) -> Spec:
         nonce=uuid.uuid4().hex,
         name=name,
         image_id=image.id,
-        argv=("python3", "-I", "-c", PROGRAM),
+        argv=argv,
         env={},
         uid=UID,
         cores=(0,),

@@ -49,6 +49,8 @@ def differences(config: Mapping[str, Any], inspected: Mapping[str, Any]) -> list
 
 def _container(asked: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
     special = {"HostConfig", "Env", "Labels", "Healthcheck"}
+    if not asked["Hostname"]:  # left to the engine: behind a gate, the gate's
+        special.add("Hostname")
     found = _fields(
         "Config", {key: asked[key] for key in asked if key not in special}, made, special | FROM_IMAGE
     )

@@ -1,7 +1,7 @@
 """What one container may be: everything that is decided before it is created, and nothing else."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 LABEL_PREFIX = "compute-site."
 LAUNCHER_PATH = "/.site/launcher"
@@ -33,15 +33,24 @@ class Spec:
     device_files: tuple[tuple[str, str], ...] = ()  # of others: /dev/... and its permissions (r, w, rw)
     groups: tuple[int, ...] = ()  # of the host, that may open these files
     device_env: Mapping[str, str] = field(default_factory=dict)
-    network: bool = False
+    gate: str = ""  # id of the container that owns its network; empty: it has none
     stop_grace: int = 10
     runtime: str = "runc"
+
+    def behind(self, gate: str) -> "Spec":
+        """The same with the network of this gate."""
+        return replace(self, gate=gate)
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels by which a sweep finds this container and a worker proves that it is its own."""
         names = ("site", "job", "attempt", "token", "nonce")
-        return {LABEL_PREFIX + name: getattr(self, name) for name in names}
+        return labels_of({name: getattr(self, name) for name in names})
+
+
+def labels_of(identity: Mapping[str, str]) -> dict[str, str]:
+    """Labels of ours, by their short names."""
+    return {LABEL_PREFIX + name: text for name, text in identity.items()}
 
 
 def container_name(site: str, attempt: str) -> str:

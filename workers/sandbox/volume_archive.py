@@ -10,7 +10,7 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -50,8 +50,14 @@ class ArchiveWorkspace:
         inputs: Mapping[str, bytes],
         job_json: bytes,
         code: Mapping[str, bytes] | None = None,
+        resolvers: Sequence[str] = (),
     ) -> None:
-        """Makes the volumes and holds the content until `after_create`. `disk_mib` is the watchdog's business."""
+        """Makes the volumes and holds the content until `after_create`. `disk_mib` is the watchdog's business.
+
+        A file that names the resolvers cannot be mounted from a volume: a job here gets no network.
+        """
+        if resolvers:
+            raise InfrastructureFailed("cannot_start", "no network where files go through the engine's API")
         self._fill_launcher()
         for part in PARTS:
             self._client.create_volume(f"{self.name}-{part}", {LABEL_PREFIX + "site": self._site})

@@ -1,12 +1,12 @@
 """The workspace on a file system that the worker and the engine see at the same path.
 
 `<state>/<site>/<name>/`: `disk.img` and `data/` (its mount point; a plain folder in watchdog mode), `control/` with the
-two logs and the marker, `hosts`. The job owns `data/outputs` and the three files of `control`, and nothing else.
+two logs and the marker, `hosts`, and with a network `resolv.conf`. The job owns `data/outputs` and the three files of `control`, and nothing else.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ from workers.sandbox.outputs import OutputLimits, Outputs, Sink
 from workers.sandbox.removal import delete_tree, measure_tree
 from workers.sandbox.spec import CONTROL_PATH, DATA_PATH, LAUNCHER_PATH
 from workers.sandbox.tree import FILE, FOLDER, read_tree
-from workers.sandbox.workspace import CONTROL_FILES, HOSTS, HOSTS_PATH, Disk, Stream, Trace, bind
+from workers.sandbox.workspace import (
+    CONTROL_FILES,
+    HOSTS,
+    HOSTS_PATH,
+    RESOLV_CONF_PATH,
+    Disk,
+    Stream,
+    Trace,
+    bind,
+)
 
 TEMPLATES = ".templates"
 
@@ -46,6 +55,7 @@ class SharedWorkspace:
         inputs: Mapping[str, bytes],
         job_json: bytes,
         code: Mapping[str, bytes] | None = None,
+        resolvers: Sequence[str] = (),
     ) -> None:
         """Before: anything. After: the folder is complete, with the disk mounted. A complete one is left alone."""
         try:
@@ -54,7 +64,7 @@ class SharedWorkspace:
                 if self._ready.exists() and self._mounted():
                     return
                 self._clear()
-                self._make_control(uid)
+                self._make_control(uid, resolvers)
                 self._data.mkdir(mode=0o755)
                 if self.disk == "loop":
                     loop.make_disk(self._image, disk_mib, self._site / TEMPLATES)
@@ -68,12 +78,15 @@ class SharedWorkspace:
             ) from error
 
     def mounts(self) -> list[dict[str, Any]]:
-        """Bind mounts: launcher and hosts read-only, control and data writable."""
+        """Bind mounts: launcher, hosts and resolv.conf (with a network) read-only, control and data writable."""
+        resolv_conf = self._folder / "resolv.conf"
+        names = [bind(str(resolv_conf), RESOLV_CONF_PATH, read_only=True)] if resolv_conf.exists() else []
         return [
             bind(self._launcher, LAUNCHER_PATH, read_only=True),
             bind(str(self._control), CONTROL_PATH, read_only=False),
             bind(str(self._data), DATA_PATH, read_only=False),
             bind(str(self._folder / "hosts"), HOSTS_PATH, read_only=True),
+            *names,
         ]
 
     def after_create(self, client: EngineClient, container_id: str) -> None:
@@ -136,12 +149,15 @@ class SharedWorkspace:
     def _mounted(self) -> bool:
         return loop.is_mounted(self._data) if self.disk == "loop" else self._data.is_dir()
 
-    def _make_control(self, uid: int) -> None:
+    def _make_control(self, uid: int, resolvers: Sequence[str]) -> None:
         self._control.mkdir(mode=0o711)
         self._control.chmod(0o711)
         for name in CONTROL_FILES:
             _write(self._control / name, b"", 0o600, uid)
         _write(self._folder / "hosts", HOSTS, 0o444)
+        if resolvers:
+            lines = [f"nameserver {address}\n" for address in resolvers]
+            _write(self._folder / "resolv.conf", "".join(lines).encode(), 0o444)
 
     def _fill(
         self, uid: int, inputs: Mapping[str, bytes], code: Mapping[str, bytes], job_json: bytes
@@ -166,7 +182,7 @@ class SharedWorkspace:
                 continue
             except OSError:
                 delete_tree(str(folder))
-        for name in ("disk.img", "hosts"):
+        for name in ("disk.img", "hosts", "resolv.conf"):
             (self._folder / name).unlink(missing_ok=True)
 
     @contextmanager

@@ -4,7 +4,7 @@
 API. Which one an engine can have is found out by experiment (`probe.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -15,6 +15,7 @@ from workers.sandbox.outputs import OutputLimits, Outputs, Sink
 HOSTS_PATH = "/etc/hosts"
 # Without a network of Docker's there is no hosts file either; with this one `localhost` resolves.
 HOSTS = b"127.0.0.1 localhost job\n::1 localhost job\n"
+RESOLV_CONF_PATH = "/etc/resolv.conf"
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 CONTROL_FILES = (*STREAMS, "marker")
@@ -46,10 +47,12 @@ class Workspace(Protocol):
         inputs: Mapping[str, bytes],
         job_json: bytes,
         code: Mapping[str, bytes] | None = None,
+        resolvers: Sequence[str] = (),
     ) -> None:
         """Makes what must exist before the container is created. Redone from scratch when it was not finished.
 
-        `inputs`, and `code` of a function job: name to content, read-only for the job. Raises InfrastructureFailed.
+        `inputs`, and `code` of a function job: name to content, read-only for the job. `resolvers`: the addresses that
+        a job with a network asks for names. Raises InfrastructureFailed.
         """
 
     def mounts(self) -> list[dict[str, Any]]:

@@ -39,6 +39,29 @@ def test_units_and_prices(engine):
     }
 
 
+def test_a_network_is_kept_and_written_and_silence_takes_it_away(engine):
+    run(nested(offer(enableNetwork=True)))
+    environment = Environment.objects.get()
+    assert environment.enable_network
+    assert export_engine(engine)["environments"][0]["enableNetwork"] is True
+    assert not run(as_json([export_engine(engine)])).changes_anything
+    assert run(nested(offer())).changes_anything
+    environment.refresh_from_db()
+    assert not environment.enable_network
+    assert "enableNetwork" not in export_engine(engine)["environments"][0]
+    refused(nested(offer(enableNetwork="yes")), "[0].environments[0].enableNetwork")
+
+
+def test_a_network_of_a_whole_engine_is_a_note(engine):
+    for value in (True, False):
+        plan = run(nested(offer(), enableNetwork=value))
+        assert ("[0].enableNetwork", "stands on the engine; it belongs to each environment.") in [
+            (note.path, note.message) for note in plan.notes
+        ]
+    assert not Environment.objects.get().enable_network
+    refused(nested(offer(), enableNetwork=1), "[0].enableNetwork")
+
+
 def test_every_digit_of_a_price_is_kept(engine):
     text = json.dumps(nested(offer())).replace('"price": 1}', '"price": 12345678901.123456789012345678}')
     run(text)

@@ -15,6 +15,7 @@ import pytest
 from workers.sandbox import cgroup, config, readback
 from workers.sandbox.docker import ContainerFacts, EngineClient, EngineFacts
 from workers.sandbox.marker import Marker
+from workers.sandbox.networks import remove_network
 from workers.sandbox.spec import Spec, container_name
 from workers.sandbox.volume_shared import SharedWorkspace
 
@@ -38,6 +39,7 @@ def engine_client() -> Iterator[EngineClient]:
     yield client
     for facts in client.list_site(SITE):
         client.remove(facts.id)
+    remove_network(client, SITE)
     for name in cgroup.existing(SITE):
         cgroup.remove(name)
     cgroup.remove(f"/compute-site-{SITE}")
@@ -155,14 +157,26 @@ def make(engine_client: EngineClient, engine: EngineFacts, launcher: str, state_
     """Make a run of an image: `make(image, argv=..., inputs={...}, env=...)`; nothing is created yet."""
     runs: list[Run] = []
 
-    def maker(image: str, *, inputs: dict[str, bytes] | None = None, **changes: Any) -> Run:
+    def maker(
+        image: str,
+        *,
+        inputs: dict[str, bytes] | None = None,
+        resolvers: tuple[str, ...] = (),
+        **changes: Any,
+    ) -> Run:
         facts = engine_client.image(image)
         assert facts is not None, f"{image} is not on the engine"
         spec = made_spec(image_id=facts.id, **changes)
         place = SharedWorkspace(
             spec.attempt, site=SITE, state_dir=state_dir, launcher=launcher, disk="watchdog"
         )
-        place.prepare(uid=spec.uid, disk_mib=spec.disk_mib, inputs=inputs or {}, job_json=b"{}")
+        place.prepare(
+            uid=spec.uid,
+            disk_mib=spec.disk_mib,
+            inputs=inputs or {},
+            job_json=b"{}",
+            resolvers=resolvers,
+        )
         parent = cgroup.parent(SITE, spec.attempt, engine.cgroup_driver)
         body = config.build(spec, facts, place.mounts(), engine, cgroup_parent=parent)
         runs.append(Run(engine_client, spec, place, body))

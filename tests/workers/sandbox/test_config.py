@@ -81,11 +81,26 @@ def test_the_launcher_gets_its_limits_and_then_the_job() -> None:
 
 def test_other_runtimes_get_dockers_empty_network() -> None:
     body = built(runtime="runsc")
-    assert body["NetworkDisabled"] is False
+    assert "NetworkDisabled" not in body  # an engine leaves out what is false
     assert (body["HostConfig"]["NetworkMode"], body["HostConfig"]["Dns"]) == ("none", ["127.0.0.1"])
     plain = built()
     assert plain["NetworkDisabled"] is True
     assert plain["HostConfig"]["NetworkMode"] == "none"
+
+
+def test_behind_a_gate_only_the_network_is_another() -> None:
+    gate = "ab" * 32
+    with_network, without = built(gate=gate), built()
+    assert with_network["HostConfig"]["NetworkMode"] == f"container:{gate}"
+    assert with_network["Cmd"] == ["--gated", *without["Cmd"]]
+    assert (with_network.pop("Hostname"), without.pop("Hostname")) == ("", "job")
+    without.pop("NetworkDisabled")
+    for body in (with_network, without):
+        body["HostConfig"].pop("NetworkMode")
+        body.pop("Cmd")
+        body.pop("Labels")
+        body.pop("Env")  # the job's id
+    assert with_network == without
 
 
 def test_only_the_reserved_devices_are_asked_for() -> None:
@@ -211,10 +226,10 @@ def test_the_working_folder_is_the_images_where_it_is_harmless(asked: str, given
 
 
 @pytest.mark.parametrize(
-    "changes", [{"uid": 0}, {"memory_mib": 0}, {"disk_mib": -1}, {"cores": ()}, {"network": True}]
+    "changes", [{"uid": 0}, {"memory_mib": 0}, {"disk_mib": -1}, {"cores": ()}, {"gate": "a-name"}]
 )
 def test_a_spec_that_no_rule_lets_through_is_a_bug(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"spec|network"):
+    with pytest.raises(ValueError, match=r"spec|gate"):
         built(**changes)
 
 

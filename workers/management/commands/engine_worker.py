@@ -14,6 +14,7 @@ from workers import lifecycle
 from workers.bootstep import engine_step
 from workers.celery_worker import run_worker
 from workers.engines import connect
+from workers.granting import try_at_start
 from workers.registration import look_again
 
 
@@ -86,4 +87,5 @@ class Command(BaseCommand):
         except SiteError as error:
             raise CommandError(f"Engine “{name}” at {engine.endpoint}: {error}") from error
         look_again(engine, link.facts)
+        try_at_start(link)
         return engine
