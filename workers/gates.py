@@ -46,8 +46,11 @@ def gate_cgroup(attempt: Attempt, link: Connection) -> str | None:
 def open_gate(link: Connection, attempt: Attempt, labels: dict[str, str]) -> str:
     """Before: anything. After: the attempt's gate runs and its rules stand. Returns its container's id.
 
-    `labels` are those of the job's container. Raises NoGate, EngineUnreachable.
+    `labels` are those of the job's container. Raises NoGate, InfrastructureFailed when the engine has come to grant no
+    network since the job was taken (what is to be closed is not known then), EngineUnreachable.
     """
+    if not Engine.objects.filter(pk=link.engine.pk, network_granted=True).exists():
+        raise InfrastructureFailed("cannot_start", f"engine {link.engine.name} grants no network any more")
     try:
         spec = gate_spec(link, gate_labels(labels), tuple(attempt.cores))
         return stand(
@@ -65,19 +68,21 @@ def open_gate(link: Connection, attempt: Attempt, labels: dict[str, str]) -> str
 
 def gate_spec(link: Connection, labels: dict[str, str], cores: tuple[int, ...]) -> GateSpec:
     """What a gate on this engine is now: the site's network there (made if need be), and all that is closed."""
+    found = Engine.objects.values_list("network_facts", flat=True).get(pk=link.engine.pk)
+    if "host_addresses" not in found:  # a trial has just failed: without them the host would be open
+        raise InfrastructureFailed("cannot_start", "the addresses of the engine's host are not known")
     image = link.client.image(settings.SANDBOX_IMAGE)
     if image is None:
         raise InfrastructureFailed(
             "cannot_start", f"the engine has no image {settings.SANDBOX_IMAGE} for a gate"
         )
-    found = Engine.objects.values_list("network_facts", flat=True).get(pk=link.engine.pk)
     return GateSpec(
         labels=labels,
         image_id=image.id,
         network=provide_network(link.client, settings.SITE_ID),
         cores=cores,
         resolvers=tuple(settings.NETWORK_RESOLVERS),
-        closed=(*found.get("host_addresses", ()), *settings.NETWORK_CLOSED),
+        closed=(*found["host_addresses"], *settings.NETWORK_CLOSED),
         ipv6=Path(
             "/proc/sys/net/ipv6"
         ).exists(),  # a network needs a shared workspace, so the kernel is this one

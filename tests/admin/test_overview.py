@@ -20,6 +20,7 @@ from jobs.outcome import Outcome
 from jobs.settlement import settle
 from tests.admin.rows import RUN, make_rows, rent
 from tests.factories import make_user, submit, take
+from workers import granting
 
 STATEMENTS = 14
 
@@ -80,6 +81,15 @@ def test_what_is_a_day_old_is_not_counted(site, user, account):
     end(submit(user), "exit_nonzero")
     later = read_overview(database_now() + DAY + timedelta(minutes=1))
     assert (later.failures, later.spend, later.last_failures) == (0, [], [])
+
+
+def test_an_engine_that_grants_no_network_is_told_there_and_on_its_page(site, operator):
+    assert "grants no network" not in operator.get("/admin/").content.decode()
+    granting.refuse(site.engine, "the kernel has no tables")
+    text = operator.get("/admin/").content.decode()
+    assert 'title="the kernel has no tables">grants no network<' in text
+    page = operator.get(reverse("admin:environments_engine_change", args=[site.engine.pk])).content.decode()
+    assert "the kernel has no tables" in page
 
 
 def test_an_engine_without_a_worker_is_silent(site):
