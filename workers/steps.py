@@ -188,14 +188,14 @@ def _start(run: Run, seen: str) -> None:
     checkpoint("running.after")
 
 
-def _body(run: Run, image: ImageFacts, gate: str) -> dict[str, Any]:
+def _body(run: Run, image: ImageFacts, gate: str = "") -> dict[str, Any]:
     mounts = run.workspace.mounts()
     return config.build(
         _spec(run, image, gate), image, mounts, run.connection.facts, cgroup_parent=run.cgroup_parent
     )
 
 
-def _rebuilt_body(run: Run, gate: str) -> dict[str, Any]:
+def _rebuilt_body(run: Run, gate: str = "") -> dict[str, Any]:
     """What an earlier worker asked for: the same rows give the same body."""
     image = run.connection.client.image(run.attempt.image_id)
     if image is None:
