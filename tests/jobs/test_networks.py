@@ -11,7 +11,7 @@ from environments.setup import create_environment
 from jobs.admission import admit
 from jobs.cancellation import cancel
 from jobs.models import Job
-from jobs.overdue import is_kept_from
+from jobs.obstacles import Obstacles
 from jobs.pending import estimated_wait, pending_reason
 from jobs.spec import read_spec
 from tests.factories import Site, submit, take
@@ -39,6 +39,10 @@ def taken(site: Site, worker: Worker) -> Job | None:
 def told(job: Job) -> tuple[str | None, int | None]:
     row = Job.objects.select_related("environment__engine__host").get(pk=job.pk)
     return pending_reason(row), estimated_wait(row)
+
+
+def kept_from(job: Job) -> bool:
+    return Obstacles([job.environment], job.account_id, database_now()).is_kept_from(job)
 
 
 def grant(site: Site, *, granted: bool) -> None:
@@ -89,9 +93,9 @@ def test_nothing_is_kept_for_one_that_cannot_go(networked: Site, user, account, 
     Job.objects.filter(pk=waiting.pk).update(passed_over_since=since)
     Environment.objects.filter(pk=networked.environment.pk).update(enable_network=False)
     small = submit(user)
-    assert not is_kept_from(small, database_now())
+    assert not kept_from(small)
     grant(networked, granted=True)
-    assert is_kept_from(small, database_now())
+    assert kept_from(small)
     assert taken(networked, worker) is None
     grant(networked, granted=False)
     assert taken(networked, worker) == small
