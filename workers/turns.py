@@ -85,7 +85,7 @@ SELECT j.id, w.id, %(environment)s, %(tier)s, {NEAR_CAP}
 BEYOND_SQL = f"""
 SELECT q.id FROM jobs_job q
  WHERE {IN_QUEUE} AND q.id + 0 < %(before)s AND q.cancel_requested_at IS NULL AND q.passed_over_since IS NULL
-   AND NOT {WITHIN_REACH} AND {GRANTED_SQL}
+   AND NOT {WITHIN_REACH}
  {IN_ORDER} LIMIT 1
 """
 

@@ -113,6 +113,8 @@ def test_an_offer_and_a_choice_know_it(networked: Site, user, account, client_ap
     assert (offer("local/other")["network"], offer("local/other")["estimated_wait"]) == (False, 0)
     asked = read_spec({"selector": {}, "command": ["true"]})
     assert admit(user=user, spec=asked)[0].environment == other  # dearer, but it can start
+    take(Job.objects.get(environment=other))
+    assert admit(user=user, spec=asked)[0].environment == other  # it waits there for what will come
     grant(networked, granted=True)
     assert offer("local/main")["estimated_wait"] == 0
     assert admit(user=user, spec=asked)[0].environment == networked.environment
