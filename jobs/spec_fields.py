@@ -24,12 +24,14 @@ MAX_AMOUNT = 2**63 - 1
 
 SLUG = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 ENVIRONMENT = re.compile(rf"{SLUG}/{SLUG}\Z")
-# [host[:port]/]path[:tag][@sha256:...], or the id of an image.
+# [host[:port]/]path[:tag][@sha256:...], or the id of an image. A first part is a host by its dot, port or name alone.
+LABELS = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 IMAGE = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
-    r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*"
+    rf"(?P<name>(?:(?:localhost|{LABELS}(?:\.{LABELS})+|{LABELS}(?=:))(?::[0-9]{{1,5}})?/)?{PART}(?:/{PART})*)"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?\Z"
 )
+MAX_IMAGE_NAME = 255  # characters, without tag and digest; engines take no more
 INPUT_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # They steer loaders, GPU hooks, Docker's tools and the runner, or are set by the site itself.
@@ -92,7 +94,7 @@ def environment(value: object, path: str, faults: Faults) -> Any:
 def image(value: object, path: str, faults: Faults) -> Any:
     if fault := text_fault(value, 512):
         faults.add(path, fault)
-    elif not IMAGE.match(str(value)):
+    elif not (found := IMAGE.match(str(value))) or len(found["name"]) > MAX_IMAGE_NAME:
         faults.add(path, "Not an image reference like name:tag, host/name@sha256:… or sha256:….")
     return value
 

@@ -59,7 +59,7 @@ def test_declared_outputs_are_files_or_folders():
 BAD_TEXT = [1, True, None, 1.5, [], {}, "a\0b", "\ud800"]
 WRONG = [
     *[("environment", value, "environment") for value in [*BAD_TEXT, "", "x", "a/b/c", "a" * 200, "A/b", str(uuid.UUID(int=1))[:-1]]],
-    *[("image", value, "image") for value in [1, True, [], "a\0b", "\ud800", "", " x", "x y", "-x", "X", "a" * 513, "x@sha256:1", "x:", "a//b", "../x"]],
+    *[("image", value, "image") for value in [1, True, [], "a\0b", "\ud800", "", " x", "x y", "-x", "X", "a" * 513, "x@sha256:1", "x:", "a//b", "../x", "Abc/def", "a..b/x", "a-.b/x", "x/" * 140 + "y", "x" * 256]],
     *[(name, value, name) for name in ("entrypoint", "command", "args") for value in [None, 1, "a b", {}, ["x"] * 257]],
     *[(name, [item], f"{name}/0") for name in ("entrypoint", "command", "args") for item in BAD_TEXT],
     ("entrypoint", [""], "entrypoint/0"),

@@ -77,9 +77,18 @@ class EngineClient(Connection):
         return status.f_blocks * status.f_frsize // 2**20
 
     def image(self, reference: str) -> ImageFacts | None:
-        """A local image by id, tag or digest; None when the engine has none. Nothing is pulled."""
-        raw = self.find(f"/images/{quote(reference, safe='/:@')}/json")
-        return image_facts(raw) if raw is not None else None
+        """A local image by id, tag or digest; None when the engine has none, or says that none is called so.
+
+        Nothing is pulled.
+        """
+        try:
+            response = self.call("GET", f"/images/{quote(reference, safe='/:@')}/json")
+        except Refused as error:
+            if isinstance(error, NotThere) or refusals.is_no_name(error.sentence):
+                return None
+            raise EngineUnreachable(str(error)) from error
+        with answered():
+            return image_facts(response.json())
 
     def pull(self, reference: str, deadline: float) -> ImageFacts:
         """Fetch an image whose registry the caller has allowed; `deadline` is a value of `time.monotonic()`.

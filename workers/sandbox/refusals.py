@@ -19,12 +19,14 @@ UNAUTHORIZED = (
     "access forbidden",
     "denied: requested access",
 )
+# Whatever the engine has, none of it is called so.
+NO_NAME = ("invalid reference format", "repository name must")
 NOT_FOUND = (
+    *NO_NAME,
     "repository does not exist",
     "manifest unknown",
     "not found",
     "no such image",
-    "invalid reference format",
     "no matching manifest",
     "name unknown",
     "unsupported manifest",
@@ -65,6 +67,11 @@ THE_IMAGES = (
     "inside /proc",
     "invalid volume specification",
 )
+
+
+def is_no_name(sentence: str) -> bool:
+    """Whether the engine refused because no image can have the name that it was asked for."""
+    return any(part in sentence.lower() for part in NO_NAME)
 
 
 def of_pull(sentence: str) -> AttemptFailed:

@@ -45,6 +45,16 @@ def test_local_images(engine_client: EngineClient, sandbox_image: str) -> None:
     assert engine_client.image("compute-site/never:made") is None
 
 
+@pytest.mark.parametrize("name", ["Abc/def", "a..b/x", "a-.b/x", "x/" * 140 + "y", "x" * 300])
+def test_what_no_image_can_be_called_is_none_of_the_engine_s_and_the_job_s_fault(
+    engine_client: EngineClient, name: str
+) -> None:
+    """As silence it would be asked for again for ever, by a job that holds its cores."""
+    assert engine_client.image(name) is None
+    with pytest.raises(ExecutionFailed, match="image_not_found"):
+        engine_client.pull(name, time.monotonic() + 30)
+
+
 def test_a_container_from_create_to_removal(make: Maker, sandbox_image: str) -> None:
     run = make(sandbox_image, argv=("python3", "-c", "print('hi'); raise SystemExit(3)"))
     assert run.client.inspect(run.spec.name) is None
