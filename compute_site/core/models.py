@@ -70,6 +70,22 @@ def _limits(field: "models.Field[Any, Any]", kind: type[BaseValidator]) -> list[
     return [int(one.limit_value) for one in field.validators if isinstance(one, kind)]
 
 
+def in_lower_case(row: models.Model, name: str) -> None:
+    """Without spaces around it and in lower case, which has more letters than there were in some alphabets.
+
+    Raises ValidationError with the field where they are too many now.
+    """
+    field: Any = row._meta.get_field(name)
+    before = getattr(row, name)
+    after = before.strip().lower()
+    setattr(row, name, after)
+    if len(before) <= field.max_length < len(after):
+        try:
+            field.run_validators(after)
+        except ValidationError as error:
+            raise ValidationError({name: error.messages}) from error
+
+
 class EditedModel(StrictNumbers, PublicModel):
     """What operators edit: every edit raises `version`, and a form that was opened before it is refused."""
 

@@ -83,17 +83,20 @@ def _new_device(engine: Engine, wanted: WantedDevice, uuid: str) -> Device:
         raise ValidationError(
             {"devices": f"{uuid} is an index, which changes; write the UUID (nvidia-smi -L lists them)."}
         )
-    with errors_at("devices"):
-        return save_clean(
-            Device(
-                host=engine.host,
-                uuid=uuid,
-                platform=wanted.platform,
-                model=wanted.model,
-                memory_mib=wanted.memory_mib,
-                driver_version=wanted.driver_version,
-            )
-        )
+    device = Device(
+        host=engine.host,
+        uuid=uuid,
+        platform=wanted.platform,
+        model=wanted.model,
+        memory_mib=wanted.memory_mib,
+        driver_version=wanted.driver_version,
+    )
+    try:
+        return save_clean(device)
+    except ValidationError as error:  # the file tells the platform beside its ids
+        told = error.message_dict
+        found = {"platform": told.pop("platform", []), "devices": sum(told.values(), [])}
+        raise ValidationError({name: texts for name, texts in found.items() if texts}) from error
 
 
 def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -> dict[str, Resource]:

@@ -1,7 +1,6 @@
 """Who may use an environment, and how the site knows whose wallet is whose."""
 
 import re
-from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.constraints import ExclusionConstraint
@@ -12,6 +11,7 @@ from django.db.models import Func, Q
 from django.db.models.functions import Lower
 
 from compute_site.core.db import in_list
+from compute_site.core.models import in_lower_case
 from environments.models.environment import Environment
 from environments.models.reservation import Tier
 
@@ -30,22 +30,6 @@ END = Func("chain", template="nullif(%(expressions)s, '')::numeric", output_fiel
 RANGE = "numrange(%(expressions)s, '[]')"
 ADDRESS = Func(POINT, POINT, template=RANGE, output_field=models.TextField())
 CHAINS = Func(END, END, template=RANGE, output_field=models.TextField())
-
-
-def in_lower_case(row: models.Model, name: str) -> None:
-    """Without spaces around it and in lower case, which has more letters than there were in some alphabets.
-
-    Raises ValidationError with the field where they are too many now.
-    """
-    field: Any = row._meta.get_field(name)
-    before = getattr(row, name)
-    after = before.strip().lower()
-    setattr(row, name, after)
-    if len(before) <= field.max_length < len(after):
-        try:
-            field.run_validators(after)
-        except ValidationError as error:
-            raise ValidationError({name: error.messages}) from error
 
 
 class AccessKind(models.TextChoices):

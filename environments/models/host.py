@@ -1,5 +1,7 @@
 """Machines: a host, its cores and its devices."""
 
+import re
+
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
@@ -7,13 +9,16 @@ from django.db.models import F, Q
 from django.db.models.functions import Lower
 
 from compute_site.core.db import in_list
-from compute_site.core.models import EditedModel
+from compute_site.core.models import EditedModel, in_lower_case
+from compute_site.core.numbers import shown
 
 SLUG = RegexValidator(
     r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
     "Use lower-case letters, digits and hyphens, at most 63 characters.",
 )
 
+# One device and no other: a driver reads a list of ids at commas, and some words as all devices, or none.
+DEVICE_ID = re.compile(r"(?!(?:all|none|void)\Z)[!-+\--~]+\Z", re.IGNORECASE)
 NVIDIA = "nvidia"  # the platform whose devices a driver's own request hands out, by UUID
 
 
@@ -170,11 +175,14 @@ class Device(EditedModel):
         return f"{self.model or self.kind} {self.uuid[-8:]}"
 
     def clean(self) -> None:
-        """A device that an environment offers stays on its host; platforms are told in lower case.
+        """The id is of one device. One that an environment offers stays on its host; platforms are told in lower case.
 
         Raises ValidationError with fields.
         """
-        self.platform = self.platform.strip().lower()
+        in_lower_case(self, "platform")
+        if self.uuid and not DEVICE_ID.match(self.uuid):
+            text = f"Found {shown(self.uuid)}; write the id of one device, without spaces and commas: not a list, not all."
+            raise ValidationError({"uuid": text})
         if self.pk is None or self.host_id is None:
             return
         if self.platform == NVIDIA and self.init.exists():

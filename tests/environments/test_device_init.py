@@ -247,6 +247,18 @@ class TestInAFile:
         path = f"[0].environments[0].resources[3].init.advanced.{key}"
         refused(with_gpu(advanced={"Devices": [KFD], key: value}), path, "they would open the sandbox")
 
+    def test_the_word_for_all_devices_is_no_device(self, engine):
+        refused(
+            with_gpu(deviceRequests={"DeviceIDs": ["all"]}),
+            "[0].environments[0].resources[3].init.deviceRequests.DeviceIDs",
+            "write the id of one device",
+        )
+
+    def test_a_platform_that_is_too_long_is_refused_where_it_stands(self, engine):
+        one = with_gpu({"id": "amd-0", "Devices": [KFD]})
+        one[0]["environments"][0]["resources"][3]["platform"] = "İ" * 17
+        refused(one, "[0].environments[0].resources[3].platform", "at most 32 characters")
+
     def test_silence_keeps_it(self, device, engine):
         run(with_gpu({"id": "amd-0", "Devices": [RENDER]}))
         DeviceInit.objects.create(device=device, kind="group", name="110")

@@ -1,8 +1,10 @@
 """What detection writes: a device is its UUID, one that vanishes is not handed out, one that is back is again."""
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import CapacityUnavailable
+from compute_site.core.models import save_clean
 from environments.described_nvml import DescribedNVML
 from environments.devices import record_devices
 from environments.models import Device, Host
@@ -122,3 +124,27 @@ def test_devices_of_other_makers_are_entered_in_the_admin(host, browser, platfor
     assert answer.status_code == 302
     detect(host)
     assert health(f"{platform}-0") == ("healthy", False)
+
+
+@pytest.mark.parametrize(
+    "uuid", ["all", "ALL", "none", "void", "GPU-1,GPU-2", "GPU 1", "GPU-1\n", "GPU-1\0", "GPÜ"]
+)
+def test_an_id_is_of_one_device(host, uuid):
+    """The driver of NVIDIA would hand out every device of the host for one that is called all."""
+    before = Device.objects.count()
+    with pytest.raises(ValidationError) as error:
+        save_clean(Device(host=host, uuid=uuid))
+    assert "write the id of one device" in error.value.message_dict["uuid"][0]
+    assert Device.objects.count() == before
+
+
+@pytest.mark.parametrize("uuid", ["GPU-5d1f", "MIG-GPU-5d1f/1/0", "0", "0000:03:00.0", "all-0"])
+def test_ids_as_drivers_write_them(host, uuid):
+    save_clean(Device(host=host, uuid=uuid))
+
+
+def test_a_platform_that_lower_case_makes_too_long_is_refused(host):
+    with pytest.raises(ValidationError) as error:
+        save_clean(Device(host=host, uuid="x", platform="İ" * 17))
+    assert list(error.value.message_dict) == ["platform"]
+    assert not Device.objects.filter(uuid="x").exists()
