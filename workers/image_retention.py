@@ -6,7 +6,7 @@ end and pulls the image again.
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
@@ -36,7 +36,7 @@ def remove_unused(engine: Engine, now: datetime | None = None) -> list[str]:
         return []
     try:
         _forget_gone(link, now)
-        limit = now - timedelta(days=fresh.image_retention_days)
+        limit = _before(now, days=fresh.image_retention_days)
         removed = [str(row) for row in _unused(link, limit) if _removed(link, row)]
     except EngineUnreachable:
         rows = Engine.objects.filter(pk=fresh.pk, images_cleaned_at=now)
@@ -47,6 +47,14 @@ def remove_unused(engine: Engine, now: datetime | None = None) -> list[str]:
             "engine %s: removed image %s, unused for %d d", engine.name, name, fresh.image_retention_days
         )
     return removed
+
+
+def _before(now: datetime, **age: int) -> datetime:
+    """So long before `now`, or when the calendar begins."""
+    try:
+        return now - timedelta(**age)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _claim_pass(engine: Engine, now: datetime) -> bool:
@@ -63,7 +71,7 @@ def _forget_gone(link: Connection, now: datetime) -> None:
     The rows are read first: an image has come before its row.
     """
     rows = list(Image.objects.filter(engine=link.engine))
-    old = now - timedelta(seconds=settings.IMAGE_SCAN_KEPT_SECONDS)
+    old = _before(now, seconds=settings.IMAGE_SCAN_KEPT_SECONDS)
     verdicts = ImageScan.objects.filter(engine=link.engine, scanned_at__lt=old)
     if not rows and not verdicts.exists():
         return

@@ -97,6 +97,13 @@ class TestRetention:
         assert Engine.objects.get(pk=place.engine.pk).images_cleaned_at == first
         assert remove_unused(place.engine, first + timedelta(seconds=86_400)) == [place.name()]
 
+    def test_days_beyond_the_calendar_keep_all(self, place: Place, settings: Any):
+        place.pull()
+        Engine.objects.filter(pk=place.engine.pk).update(image_retention_days=2**31 - 1)
+        settings.IMAGE_SCAN_KEPT_SECONDS = 2**40
+        assert remove_unused(place.engine, in_days(1000)) == []
+        assert len(place.rows()) == 1
+
     def test_the_worker_s_sweep_does_it(self, place: Place, monkeypatch: pytest.MonkeyPatch):
         place.pull()
         Image.objects.update(last_used_at=F("last_used_at") - timedelta(days=8))

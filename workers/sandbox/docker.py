@@ -126,11 +126,12 @@ class EngineClient(Connection):
     def remove_image(self, reference: str) -> bool:
         """Take a name from an image, and the image with its last name; by id only an image of one name.
 
-        Never forced. True when it is gone, False when the engine keeps it: a container uses it, or it has more names.
+        Never forced. True when it is gone, False when the engine keeps it: a container uses it, it has more names, or the
+        engine failed at it.
         """
         path = f"/images/{quote(reference, safe='/:@')}"
         try:
-            return self.accepted("DELETE", path, (409,), params={"noprune": "1"}, timeout=120)
+            return self.accepted("DELETE", path, (409, 500), params={"noprune": "1"}, timeout=120)
         except NotThere:
             return True
 

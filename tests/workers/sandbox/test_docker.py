@@ -310,6 +310,12 @@ def test_a_broken_answer_is_silence_and_never_gone(name: str, reply: bytes, tmp_
         CALLS[name](EngineClient(endpoint, timeout=2))
 
 
+def test_an_image_that_the_engine_fails_to_remove_is_kept(tmp_path: Path) -> None:
+    """As silence it would end the whole pass, each time before any other image is tried."""
+    with engine_that_says(tmp_path, BROKEN["has an inner error"], close=True) as endpoint:
+        assert EngineClient(endpoint, timeout=2).remove_image("x") is False
+
+
 def test_threads_share_a_client(make: Maker, sandbox_image: str, engine_client: EngineClient) -> None:
     run: Run = make(sandbox_image)
     run.create()
