@@ -7,9 +7,9 @@ import sys
 import pytest
 
 
-def read(command: str) -> subprocess.CompletedProcess[str]:
+def read(command: str, **others: str) -> subprocess.CompletedProcess[str]:
     program = "from compute_site import settings; print(settings.IMAGE_SCAN_COMMAND)"
-    variables = {**os.environ, "IMAGE_SCAN_COMMAND": command}
+    variables = {**os.environ, "IMAGE_SCAN_COMMAND": command, **others}
     return subprocess.run(
         [sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False
     )
@@ -40,3 +40,11 @@ def test_what_is_no_scanner_is_said_at_once(command: str, says: str):
     found = read(command)
     assert found.returncode != 0
     assert says in found.stderr
+
+
+@pytest.mark.parametrize("wrong", [{"IMAGE_SCAN_SECONDS": "0"}, {"IMAGE_SCAN_KEPT_SECONDS": str(2**40)}])
+def test_times_that_no_scan_can_have_are_said_at_once(wrong: dict[str, str]):
+    """The database reckons with the second: every job would have ended by a fault."""
+    found = read("", **wrong)
+    assert found.returncode != 0
+    assert "IMAGE_SCAN_SECONDS is at least 1" in found.stderr

@@ -120,3 +120,21 @@ def test_the_command_names_scopes_and_an_end(user):
             call_command("create_token", "eve", create=True, **wrong)
     assert Token.objects.count() == 1
     assert not User.objects.filter(username="eve").exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["a b"], "Enter a valid username"),
+        (["x" * 151], "at most 150 characters"),
+        (["eve", "--account", "x" * 151], "at most 150 characters"),
+        (["eve", "--name", "x" * 101], "at most 100 characters"),
+    ],
+)
+def test_the_command_says_what_is_no_name_and_writes_nothing(arguments, says):
+    with pytest.raises(CommandError, match=says):
+        call_command("create_token", *arguments, "--create")
+    assert not User.objects.exists()
+    assert not Account.objects.exists()
+    assert not Token.objects.exists()

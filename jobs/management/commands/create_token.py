@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from compute_site.core.models import save_clean
 from compute_site.core.scopes import USUAL, Scope
 from jobs.billing.models import Account, Membership, Role
 from jobs.tokens import make_token
@@ -42,17 +43,22 @@ class Command(BaseCommand):
             raise CommandError(f"--days: found {days}; enter 1 to {MOST_DAYS}.")
         lifetime = None if days is None else timedelta(days=days)
         with transaction.atomic():
-            user = _user(options["user"], create=options["create"])
-            if options["account"]:
-                account, _ = Account.objects.get_or_create(name=options["account"])
-                Membership.objects.get_or_create(account=account, user=user, defaults={"role": Role.OWNER})
             try:
+                user = _user(options["user"], create=options["create"])
+                if options["account"]:
+                    _join(user, options["account"])
                 _, token = make_token(
                     user, options["scope"] or USUAL, name=options["name"], lifetime=lifetime
                 )
             except ValidationError as error:
                 raise CommandError(" ".join(error.messages)) from error
         self.stdout.write(token)
+
+
+def _join(user: Any, name: str) -> None:
+    """Raises ValidationError for what is no name of an account."""
+    account = Account.objects.filter(name=name).first() or save_clean(Account(name=name))
+    Membership.objects.get_or_create(account=account, user=user, defaults={"role": Role.OWNER})
 
 
 def _user(name: str, *, create: bool) -> Any:
@@ -64,6 +70,4 @@ def _user(name: str, *, create: bool) -> Any:
         raise CommandError(f"There is no user {name}; --create makes one.")
     user = users(username=name)
     user.set_unusable_password()
-    user.full_clean()
-    user.save()
-    return user
+    return save_clean(user)
