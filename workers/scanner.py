@@ -26,7 +26,8 @@ TLS_FILES = {"ca": "ca.pem", "certificate": "cert.pem", "key": "key.pem"}
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[^\n\r\t -~\u00a0-\ud7ff\ue000-\U0010ffff]")
 # An absolute path, or the address of a socket or a file; what follows https:// is neither.
-HOST_PATHS = re.compile(r"\b(?!https?:)[a-z+]+://\S+|(?<![\w/.-])/[\w.@+~-]+(?:/[\w.@+~-]*)*")
+# It begins where a word does: an image may have a scanner print words without an end, and each is read once.
+HOST_PATHS = re.compile(r"(?<![a-z+])(?!https?:)[a-z+]++://\S+|(?<![\w/.-])/[\w.@+~-]+(?:/[\w.@+~-]*)*")
 
 _running: set[int] = set()  # process groups
 

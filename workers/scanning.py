@@ -8,6 +8,7 @@ from django.conf import settings
 from compute_site.core.db import ClockTimestamp, first_row
 from compute_site.core.errors import ExecutionFailed, InfrastructureFailed
 from environments.models import ScanPolicy
+from jobs.models import JobEvent
 from jobs.transitions import record_event
 from workers import beside
 from workers.engines import Connection, tls_of
@@ -57,9 +58,11 @@ def may_run(run: Run, image: ImageFacts) -> bool:
 
 
 def _told(run: Run, policy: str, verdict: str, said: str) -> None:
-    """Raises under a policy that refuses, else leaves an event."""
+    """Raises under a policy that refuses, else leaves an event: one, however often the attempt's step begins again."""
     text = f"{REPORTED[Verdict(verdict)]}\n{said}".strip()
     if policy == ScanPolicy.REPORT:
+        if JobEvent.objects.filter(attempt=run.attempt.pk, kind="image_scan", message=text).exists():
+            return
         record_event(run.job.pk, "image_scan", text, attempt_id=run.attempt.pk, verdict=verdict)
     elif verdict == Verdict.FINDINGS:
         raise ExecutionFailed("image_refused", text)

@@ -124,6 +124,14 @@ def test_the_last_lines_and_none_that_was_cut():
     assert readable(cut) == "last line"
 
 
+@pytest.mark.parametrize("word", [b"a+", b"/", b" /a", b"\x1b[", b"http+", b"file:/", b"a://"])
+def test_no_words_of_an_image_keep_a_worker_busy(word: bytes):
+    """Half a second was spent on the first, with all other threads waiting."""
+    begun = time.thread_time()
+    readable(b"x\n" + (word * KEPT_BYTES)[: KEPT_BYTES - 3])
+    assert time.thread_time() - begun < 0.15
+
+
 def test_only_the_end_of_its_output_is_kept():
     script = f"echo one; echo two; head -c {KEPT_BYTES} /dev/zero | tr '\\0' '\\n'; echo last"
     assert scan(script).said == "last"

@@ -11,7 +11,7 @@ from compute_site.core.db import database_now
 from environments.models import Engine
 from jobs.billing.models import Hold
 from jobs.cancellation import cancel
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Job, JobEvent
 from tests.factories import submit
 from tests.faults.processes import eventually
 from tests.workers.images_on_engine import *  # noqa: F403 - fixtures are found by their names here
@@ -180,6 +180,19 @@ class TestReport:
         event = run.job.events.get(kind="image_scan")
         assert event.message == f"{says}scanned hello of …\nCVE-2026-1 critical"
         assert (event.attempt_id, event.data) == (run.attempt.pk, {"verdict": verdict})
+
+
+    def test_it_is_told_once_however_often_its_step_begins(self, place: Place, scanner: Scanner, started):
+        """An engine that is silent at the create has the step begin again every other second, without an end."""
+        policy(place, "report")
+        scanner.ends(1)
+        place.pull()
+        run = place.run()
+        for _ in range(3):
+            begin(again(run))
+        assert run.job.events.filter(kind="image_scan").count() == 1
+        begin(place.run_of(submit(place.user, image=place.name())))
+        assert JobEvent.objects.filter(kind="image_scan").count() == 2
 
 
 @pytest.mark.usefixtures("in_turn")
