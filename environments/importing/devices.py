@@ -1,11 +1,12 @@
 """Devices of a resource as a file writes them: ids of a request to Docker, and of others what a container needs."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from compute_site.core.numbers import shown
-from environments.importing.reading import Reading
-from environments.importing.wanted import InitEntry, WantedDevice
+from environments.importing.reading import Reading, Report
+from environments.importing.wanted import InitEntry, WantedDevice, WantedEngine
 from environments.models import NVIDIA, InitKind
 from environments.models.device_init import PERMISSIONS, SHARED, init_error
 
@@ -52,6 +53,24 @@ def read_devices(holder: Reading, entry: Described) -> tuple[WantedDevice, ...]:
             init.report.refuse(path, text)
         devices[uuid] = WantedDevice(uuid, *described, path, entries)
     return tuple(devices.values())
+
+
+def refuse_contradictions(engines: Iterable[WantedEngine], report: Report) -> None:
+    """A device that several environments offer needs the same for each of them."""
+    told: dict[tuple[str, str], WantedDevice] = {}
+    for engine in engines:
+        for device in _told_of(engine):
+            place = engine.path if device.uuid.startswith("/dev/") else ""  # a device file is of its host alone
+            first = told.setdefault((place, device.uuid), device)
+            if first.init != device.init:
+                text = f"{device.uuid} needs something else at {first.path}; make both the same, or leave it out here."
+                report.refuse(device.path, text)
+
+
+def _told_of(engine: WantedEngine) -> Iterator[WantedDevice]:
+    for environment in engine.environments:
+        for resource in environment.resources:
+            yield from (device for device in resource.devices if device.init is not None)
 
 
 def _ids(request: Reading) -> list[tuple[str, str]]:

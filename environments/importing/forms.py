@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.numbers import shown
 from compute_site.core.strict_json import NotJSON, read_json
+from environments.importing.devices import refuse_contradictions
 from environments.importing.offers import read_access, read_free, read_prices
 from environments.importing.plan import Note
 from environments.importing.reading import Reading, Report
@@ -51,6 +52,7 @@ def read_configuration(value: Any, tokens: Mapping[str, str]) -> tuple[list[Want
     if not isinstance(entries, list) or not entries:
         raise ValidationError({WHOLE: f"Found {shown(value)}; a list of engines belongs here."})
     engines = [_engine(Reading(value, f"[{i}]", report), tokens) for i, value in enumerate(entries)]
+    refuse_contradictions(engines, report)
     report.finish()
     return engines, report.notes
 

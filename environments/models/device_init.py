@@ -34,10 +34,15 @@ HOSTS = (
     r"|loop.*|sd.*|hd.*|vd.*|xvd.*|nvme.*|mmcblk.*|md.*|dm-.*|zd.*|zram.*|ram.*|nbd.*|rbd.*|sr.*|sg.*|st\d.*|bsg|mapper"
     r"|disk|block|char|raw.*|pmem.*|dax.*|mtd.*|ubi.*|tty.+|vcs.*|hvc.*|pty.*|input|uinput|uhid|hidraw.*|bus|usb.*"
     r"|hugepages|tpm.*|ipmi.*|mei.*|vfio|vhost.*|kvm|sev.*|sgx.*|rfkill|gpiochip.*|i2c.*|spi.*|nvidia.*"
+    r"|root|fd\d.*|ng\d.*|nst\d.*|dasd.*|drbd.*|bcache.*|ublk.*|rssd.*|zfs|cdrom.*|cdrw.*|dvd.*|megaraid.*|mpt\d*ctl"
+    r"|uio.*|iommu|udmabuf|oldmem|ndctl.*|nmem.*|vga_arbiter|fb\d.*|rtc.*|hwrng|lp\d.*|parport.*|ppp|tun|tap.*|macvtap.*"
+    r"|vsock|vmci|vmmon|vbox.*|vport.*|xen|vmbus|psaux|mouse.*|lirc.*|userio|ecryptfs|log|initctl|crypto"
 )
 REFUSED = re.compile(rf"/dev/({OWN}|{HOSTS})(/|\Z)")
-# An engine would hand out everything in a folder.
-FOLDERS = re.compile(r"/dev/(dri|dri/by-path|accel|snd|infiniband|dma_heap|v4l)\Z")
+# An engine would hand out everything in a folder; in others than these are links, such as /dev/GROUP/VOLUME to a disk.
+KNOWN = "dri|dri/by-path|accel|tenstorrent|snd|infiniband|dma_heap|v4l"
+FOLDERS = re.compile(rf"/dev/({KNOWN})\Z")
+PLACE = re.compile(rf"/dev/(({KNOWN})/)?[^/]+\Z")
 SHARED = ("/dev/kfd", "/dev/dxg")  # the one file of all devices of their driver
 SHAPE = Q(kind="path", name__regex=PATH, value__in=PERMISSIONS)
 SHAPE |= Q(kind="group", name__regex=GROUP, value="")
@@ -75,6 +80,11 @@ def _path_error(name: str, value: str) -> tuple[str, str] | None:
         return (
             "name",
             f"Found {shown(name)}, a folder; name each device file in it that belongs to this device.",
+        )
+    if not PLACE.match(name):
+        return (
+            "name",
+            f"Found {shown(name)}; in a folder, device files are taken from {', '.join(KNOWN.split('|'))} below /dev alone.",
         )
     if value not in PERMISSIONS:
         return "value", f"Found {shown(value)}; the permissions of a device file are rw, r or w."

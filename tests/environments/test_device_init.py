@@ -118,6 +118,11 @@ WRONG = [
     ("path", "/dev/mapper/root", "", "the machine's or another driver's"),
     ("path", "/dev/nvidia0", "", "the machine's or another driver's"),
     ("path", "/dev/null", "", "the machine's or another driver's"),
+    ("path", "/dev/ng0n1", "", "the machine's or another driver's"),
+    ("path", "/dev/zfs", "", "the machine's or another driver's"),
+    ("path", "/dev/root", "", "the machine's or another driver's"),
+    ("path", "/dev/vg0/root", "", "in a folder, device files are taken from dri, dri/by-path, accel"),
+    ("path", "/dev/dri/", "", "write one device file below /dev"),
     ("path", "/dev/dri", "", "a folder; name each device file"),
     ("path", "/dev/kfd", "rwm", "Found “rwm”; the permissions of a device file are rw, r or w."),
     ("group", "0", "", "1 to 65535 (getent group video render); names are the image's to say"),
@@ -167,6 +172,18 @@ def test_the_database_says_so_too(second, kind, name, value):
     with pytest.raises(IntegrityError) as error, transaction.atomic():
         DeviceInit.objects.create(device=second, kind=kind, name=name, value=value)
     assert constraint_name(error.value) in ("device_init_shape", "device_init_kind_known")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *["/dev/kfd", "/dev/dxg", "/dev/dri/card0", "/dev/dri/by-path/pci-0000:03:00.0-render"],
+        *["/dev/accel/accel0", "/dev/tenstorrent/0", "/dev/davinci0", "/dev/neuron0", "/dev/hl0", "/dev/apex_0"],
+        *["/dev/infiniband/uverbs0", "/dev/dma_heap/system", "/dev/video0"],
+    ],
+)
+def test_files_of_accelerators(second, name):
+    save_clean(DeviceInit(device=second, kind="path", name=name))
 
 
 def test_a_device_of_nvidia_keeps_its_drivers_request(device, host):
@@ -264,6 +281,19 @@ class TestInAFile:
         DeviceInit.objects.create(device=device, kind="group", name="110")
         run(with_gpu(deviceRequests={"DeviceIDs": ["amd-0"]}))
         assert ("group", "110", "") in init_of(device)
+
+    def test_two_places_of_a_file_may_not_contradict_each_other(self, device, engine):
+        """The later one won without a word, and the same file again was refused while a job held the device."""
+        first, second = (
+            with_gpu({"id": "amd-0", "Devices": [KFD, name]}) for name in (RENDER, "/dev/dri/renderD129")
+        )
+        (one,), (other,) = first[0]["environments"], second[0]["environments"]
+        one["resources"][3]["sharing"] = other["resources"][3]["sharing"] = "shared_exclusive"
+        both = [{**first[0], "environments": [one, {**other, "id": "other"}]}]
+        before = everything()
+        path = "[0].environments[1].resources[3].init.devices[0].id"
+        refused(both, path, "amd-0 needs something else at [0].environments[0].resources[3].init.devices[0].id")
+        assert everything() == before
 
     def test_a_revert_brings_it_back(self, device, engine):
         run(with_gpu({"id": "amd-0", "Devices": [KFD]}))
