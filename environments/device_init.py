@@ -103,6 +103,7 @@ class DeviceEdit:
         a job would lose, or an offer would lack, what makes the device work."""
         if self.before is not None and self._told() != self.before:
             _check_free(self.device)
+        _check_init(self.device)
         for environment in self.environments:
             if environment.state != EnvironmentState.RETIRED and no_file(self.device):
                 raise ValidationError(f"{environment} offers it: {no_file(self.device)}")
@@ -111,6 +112,15 @@ class DeviceEdit:
     def _told(self) -> tuple[bool, list[Entry]] | None:
         row = Device.objects.filter(pk=self.device.pk).first()
         return None if row is None else (row.platform == NVIDIA, init_of(row))
+
+
+def _check_init(device: Device) -> None:
+    """Its entries once more, with the lock: a form is checked before it, and another device may have the same by now."""
+    for row in DeviceInit.objects.filter(device=device.pk).select_related("device"):
+        try:
+            row.clean()
+        except ValidationError as error:
+            raise ValidationError(error.messages) from error
 
 
 def _check_free(device: Device) -> None:

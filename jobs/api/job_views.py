@@ -137,8 +137,8 @@ class JobOne(GenericAPIView):
     def get(self, request: Request, public_id: Any) -> Response:
         """Where a job stands, what it waits for, and how it ended.
 
-        The ETag changes with the job itself; pending_reason, estimated_wait and cost of one that is not final may change
-        without it, since they depend on others and on the time.
+        The ETag changes with the job itself; pending_reason, estimated_wait, cost and attempts of one that is not final may
+        change without it, since they depend on others and on the time.
         """
         job = self.get_object()
         tag = version_tag(job)

@@ -14,6 +14,7 @@ from environments.device_init import init_of, needs_of, write_init
 from environments.history import Author
 from environments.importing import as_json, export_engine
 from environments.models import Device, DeviceInit, Edit, Environment
+from environments.reservations import lock_host
 from environments.reverting import revert
 from tests.environments.conftest import give_back, make_engine, make_host, take
 from tests.environments.doors_files import IMPORT
@@ -385,3 +386,21 @@ def test_two_hosts_may_have_the_same_files(device, db):
     make_engine(other, "other")
     twin = Device.objects.create(host=other, uuid="amd-b", platform="amd")
     save_clean(DeviceInit(device=twin, name=RENDER, value="rw"))
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_of_two_devices_that_are_given_the_same_file_at_once_one_gets_it(
+    device, second, browser, monkeypatch
+):
+    """The forms of both were checked before either was saved."""
+
+    def other_first(host: int) -> Any:
+        DeviceInit.objects.create(device=device, kind="path", name="/dev/dri/renderD131", value="rw")
+        return lock_host(host)
+
+    path = f"/admin/environments/device/{second.pk}/change/"
+    data = fields_of(browser.get(path)) | {"init-0-name": "/dev/dri/renderD131"}
+    monkeypatch.setattr("environments.device_init.lock_host", other_first)
+    said = {text for texts in errors(browser.post(path, data)).values() for text in texts}
+    assert said == {"/dev/dri/renderD131 is of amd-0 on this host; a device file belongs to one device."}
+    assert init_of(second) == [("path", "/dev/dri/renderD129", "r")]
