@@ -53,7 +53,9 @@ if IMAGE_SCAN_COMMAND and not any("{image}" in word for word in IMAGE_SCAN_COMMA
 IMAGE_SCAN_SECONDS = env.int("IMAGE_SCAN_SECONDS", default=300)
 IMAGE_SCAN_KEPT_SECONDS = env.int("IMAGE_SCAN_KEPT_SECONDS", default=86_400)  # then an image is scanned again
 if not (IMAGE_SCAN_SECONDS >= 1 and 0 <= IMAGE_SCAN_KEPT_SECONDS < 2**32):
-    raise ImproperlyConfigured("IMAGE_SCAN_SECONDS is at least 1, IMAGE_SCAN_KEPT_SECONDS from 0 to 4294967295.")
+    raise ImproperlyConfigured(
+        "IMAGE_SCAN_SECONDS is at least 1, IMAGE_SCAN_KEPT_SECONDS from 0 to 4294967295."
+    )
 ALLOWED_REGISTRIES = env.list("ALLOWED_REGISTRIES", default=["docker.io"])  # pulls from others are refused
 # Of jobs with a network: whom they ask for names, and what they do not reach besides what nobody does.
 NETWORK_RESOLVERS = env.list("NETWORK_RESOLVERS", default=["1.1.1.1", "9.9.9.9"])

@@ -125,9 +125,11 @@ def _begin(run: Run) -> bool:
     except EngineUnreachable:
         raise
     except NoGate as error:
-        # Until it is tried again no other job of the engine is started like this.
+        ended = _end(run, Outcome(reason=error.reason, detail=error.detail))
+        # Until it is tried again no other job of the engine is started like this. Not on the word of who has lost the
+        # step: its gate was removed by whoever has it.
         granting.refuse(run.connection.engine, error.detail)
-        return _end(run, Outcome(reason=error.reason, detail=error.detail))
+        return ended
     except AttemptFailed as error:
         return _end(run, Outcome(reason=error.reason, detail=error.detail))
     except (StaleToken, *DATABASE_DOWN):

@@ -60,7 +60,9 @@ def refuse_contradictions(engines: Iterable[WantedEngine], report: Report) -> No
     told: dict[tuple[str, str], WantedDevice] = {}
     for engine in engines:
         for device in _told_of(engine):
-            place = engine.path if device.uuid.startswith("/dev/") else ""  # a device file is of its host alone
+            place = (
+                engine.path if device.uuid.startswith("/dev/") else ""
+            )  # a device file is of its host alone
             first = told.setdefault((place, device.uuid), device)
             if first.init != device.init:
                 text = f"{device.uuid} needs something else at {first.path}; make both the same, or leave it out here."

@@ -95,7 +95,8 @@ def _new_device(engine: Engine, wanted: WantedDevice, uuid: str) -> Device:
         return save_clean(device)
     except ValidationError as error:  # the file tells the platform beside its ids
         told = error.message_dict
-        found = {"platform": told.pop("platform", []), "devices": sum(told.values(), [])}
+        found = {"platform": told.pop("platform", [])}
+        found["devices"] = [text for texts in told.values() for text in texts]
         raise ValidationError({name: texts for name, texts in found.items() if texts}) from error
 
 

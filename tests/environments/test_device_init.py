@@ -179,7 +179,14 @@ def test_the_database_says_so_too(second, kind, name, value):
     "name",
     [
         *["/dev/kfd", "/dev/dxg", "/dev/dri/card0", "/dev/dri/by-path/pci-0000:03:00.0-render"],
-        *["/dev/accel/accel0", "/dev/tenstorrent/0", "/dev/davinci0", "/dev/neuron0", "/dev/hl0", "/dev/apex_0"],
+        *[
+            "/dev/accel/accel0",
+            "/dev/tenstorrent/0",
+            "/dev/davinci0",
+            "/dev/neuron0",
+            "/dev/hl0",
+            "/dev/apex_0",
+        ],
         *["/dev/infiniband/uverbs0", "/dev/dma_heap/system", "/dev/video0"],
     ],
 )
@@ -293,7 +300,9 @@ class TestInAFile:
         both = [{**first[0], "environments": [one, {**other, "id": "other"}]}]
         before = everything()
         path = "[0].environments[1].resources[3].init.devices[0].id"
-        refused(both, path, "amd-0 needs something else at [0].environments[0].resources[3].init.devices[0].id")
+        refused(
+            both, path, "amd-0 needs something else at [0].environments[0].resources[3].init.devices[0].id"
+        )
         assert everything() == before
 
     def test_a_revert_brings_it_back(self, device, engine):

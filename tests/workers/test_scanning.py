@@ -181,7 +181,6 @@ class TestReport:
         assert event.message == f"{says}scanned hello of …\nCVE-2026-1 critical"
         assert (event.attempt_id, event.data) == (run.attempt.pk, {"verdict": verdict})
 
-
     def test_it_is_told_once_however_often_its_step_begins(self, place: Place, scanner: Scanner, started):
         """An engine that is silent at the create has the step begin again every other second, without an end."""
         policy(place, "report")
