@@ -37,8 +37,8 @@ def test_only_who_has_the_step_says_that_the_engine_grants_none(
         raise gates.NoGate("cannot_start", "its gate is gone: it says nothing")
 
     monkeypatch.setattr(runner, "prepare_and_start", no_gate)
-    monkeypatch.setattr(runner.scanning, "may_run", lambda run, image: True)
-    monkeypatch.setattr(runner.images, "local_image", lambda run: object())
+    monkeypatch.setattr("workers.scanning.may_run", lambda run, image: True)
+    monkeypatch.setattr("workers.images.local_image", lambda run: object())
     monkeypatch.setattr(runner, "clean", lambda run: None)
     monkeypatch.setattr(runner, "nudge", lambda engine: None)
     Engine.objects.filter(pk=site.engine.pk).update(network_granted=True)
