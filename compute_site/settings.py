@@ -256,6 +256,7 @@ SPECTACULAR_SETTINGS = {
 UNFOLD = {
     "SITE_TITLE": "Compute Site",
     "SITE_HEADER": "Compute Site",
+    "SITE_URL": None,  # no link to a site beside the admin: there is none
     "SHOW_HISTORY": True,
     "DASHBOARD_CALLBACK": "compute_site.overview_page.dashboard",
     "SIDEBAR": {"navigation": "compute_site.navigation.navigation"},

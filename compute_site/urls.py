@@ -7,12 +7,14 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views import defaults
+from django.views.generic import RedirectView
 
 from compute_site.core.api import database_down_page, problem_page
 from compute_site.overview_page import overview
 from jobs.api.health import healthz, readyz
 
 urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/overview/", overview, name="overview"),
     path("admin/", admin.site.urls),
     path("api/v1/providers/", include("providers.api.urls")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from . import demo_view as view
@@ -31,7 +31,7 @@ def main(environment: Mapping[str, str], arguments: list[str], check: Check) -> 
     once = options(arguments).once
     url, site = environment["SITE_URL"], json.loads(PREPARED.read_text())
     client = Client(url, site["token"])
-    offers = offered(client)
+    offers = offered(client, site["environments"])
     iris = client.submit(iris_job(offers))
     others = [(limit, client.submit(limit_job(limit, offers))) for limit in LIMITS]
     wrong = [*follow(client, iris, check), *limits_at_work(client, others, check)]
@@ -50,15 +50,19 @@ def options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def offered(client: Client) -> list[dict[str, Any]]:
-    """Show and return the environments; the demo's two are on one engine."""
+def offered(client: Client, ours: Collection[str]) -> list[dict[str, Any]]:
+    """Show all environments; returns those whose name is in `ours`: no other is sure to have a worker here."""
     offers = client.environments()
-    if not offers:
-        raise Failed("The site offers no environment: `manage.py prepare_demo` makes two.")
     view.title("What this site offers")
     for offer in offers:
         view.line(offer["name"], _offer_text(offer))
-    return offers
+    found = [offer for offer in offers if offer["name"] in ours]
+    if not found:
+        raise Failed(
+            f"The site offers none of the demo's environments ({', '.join(ours) or 'there are none'}): see in the admin"
+            " whether they are retired, or closed to its client."
+        )
+    return found
 
 
 def _offer_text(offer: Mapping[str, Any]) -> str:
@@ -81,7 +85,7 @@ def follow(client: Client, job: dict[str, Any], check: Check) -> list[str]:
     view.line("job", f"{job['id']} in {job['environment']['name']}, {_tier_text(job)}")
     job = watch(client, job["id"], check)
     if job["status"] != "succeeded":
-        view.line("why", f"{job['end_reason']}: {job['end_detail']}", view.RED)
+        view.line("why", f"{job['end_message']} {job['end_detail']}", view.RED)
         view.line(
             "stderr", view.printable(client.log(job["id"], 0, "stderr")[0].decode(errors="replace")[-2000:])
         )

@@ -117,7 +117,7 @@ def _disputed(
     job = watch(client, job["id"], supervisor.check)
     if job["end_reason"] != "fleet_disputed":
         raise Failed(f"The lie was not found out: the job ended as {job['end_reason']}.")
-    view.line("why", job["end_detail"], view.YELLOW)
+    view.line("why", job["end_message"], view.YELLOW)
     waited, unit = 0.0, _unit(reader, job["id"])
     view.line("audit", f"run again on {unit['audit']['runs_on']}, an engine of the site's own")
     while unit["audit"]["outcome"] == "pending":

@@ -213,3 +213,8 @@ def test_a_pod_says_what_it_costs_before_it_is_terminated(operator):
     assert Attempt.objects.filter(status="running").count() == 1
     pod.refresh_from_db()
     assert pod.status == "running"
+
+
+def test_the_address_alone_leads_to_the_admin_and_nothing_leads_back(client, db):
+    assert client.get("/").headers["Location"] == reverse("admin:index")
+    assert b"Return to site" not in client.get(reverse("admin:login")).content

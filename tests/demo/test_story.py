@@ -87,3 +87,29 @@ def test_a_limit_that_does_not_hold_is_a_failure(shown):
         site = Site(state, log=(b"holding 112 MiB\n",))
         assert len(demo.limits_at_work(site, [(memory, {"id": "j"})], lambda: None)) == wrong  # type: ignore[arg-type]
         assert shown[-1].endswith("holding 112 MiB")
+
+
+def offer(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"cpu": {"total": 1}}, "free_tier": None, "prices": [], **fields}
+
+
+class Offering:
+    """A site that offers these environments."""
+
+    def __init__(self, *offers: dict[str, Any]) -> None:
+        self.offers = list(offers)
+
+    def environments(self) -> list[dict[str, Any]]:
+        return self.offers
+
+
+def test_jobs_go_to_the_environments_that_were_prepared(shown):
+    site = Offering(offer("fleet/shared", free_tier={}), offer("local/large"), offer("local/small"))
+    found = demo.offered(site, ["local/large", "local/small"])  # type: ignore[arg-type]
+    assert [one["name"] for one in found] == ["local/large", "local/small"]
+    assert any("fleet/shared" in line for line in shown)
+
+
+def test_a_site_that_offers_none_of_them_is_told_what_to_look_at(shown):
+    with pytest.raises(Failed, match=r"none of the demo's environments \(local/small\)"):
+        demo.offered(Offering(offer("fleet/shared")), ["local/small"])  # type: ignore[arg-type]
