@@ -20,7 +20,7 @@ def taken(index: int, owner: object) -> str:
 def too_few(asked: int, usable: int, host: object, count: int, of: str = "") -> str:
     """Of the host's `count` cores (`of`: which of them were to be looked at) only `usable` are free."""
     return (
-        f"{asked} cores are asked, {usable} of the {count} of {host}{of} are free;"
+        f"{asked} {'core is' if asked == 1 else 'cores are'} asked, {usable} of the {count} of {host}{of} are free;"
         " lower the number or take cores from another environment."
     )
 

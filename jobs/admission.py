@@ -122,7 +122,10 @@ def no_account(user: AbstractBaseUser, wanted: UUID | None) -> ValidationError:
             "required",
         )
     else:
-        message, code = "You are a member of no account.", "unknown"
+        message, code = (
+            "You are a member of no account: an administrator makes you one in the admin.",
+            "unknown",
+        )
     return ValidationError({"account": ValidationError(message, code=code)})
 
 

@@ -64,7 +64,8 @@ def agree(
 
 def no_such_environment() -> ValidationError:
     """Also for one that is closed to who asks: a guessed name must not tell what there is."""
-    return ValidationError({"environment": ValidationError("There is no such environment.", code="unknown")})
+    text = "There is no such environment. The list of environments tells those that you may use."
+    return ValidationError({"environment": ValidationError(text, code="unknown")})
 
 
 def _check_open(environment: Environment) -> None:

@@ -60,6 +60,10 @@ class StrictForm(forms.ModelForm):
         prefix = self.path()
         return path.removeprefix(prefix) if path.startswith(prefix) else ""
 
+    def title_of(self, path: str) -> str:
+        """What a refusal that stands beside no field begins with."""
+        return path
+
     def clean(self) -> dict[str, Any]:
         """Adds the refusals of an earlier try to save."""
         cleaned = super().clean() or self.cleaned_data
@@ -69,7 +73,10 @@ class StrictForm(forms.ModelForm):
                 self.add_error(name, list(found))
             elif not self.path():
                 self.add_error(
-                    None, list(found) if path == NON_FIELD_ERRORS else [f"{path}: {text}" for text in found]
+                    None,
+                    list(found)
+                    if path == NON_FIELD_ERRORS
+                    else [f"{self.title_of(path)}: {text}" for text in found],
                 )
         return cleaned
 

@@ -16,6 +16,10 @@ from compute_site.core.strict_json import MAX_BYTES, NotJSON, read_json
 
 PROBLEM_TYPE = "application/problem+json"
 DATABASE_DOWN = "The site's database does not answer now; nothing was changed."
+NOBODY = (
+    "Nothing tells who you are: send a token, `Authorization: Bearer …`. POST /api/v1/tokens makes one, with name and"
+    " password."
+)
 RETRY_LATER = {"Retry-After": "5"}
 
 
@@ -121,6 +125,8 @@ def _describe(error: Exception) -> Description | None:
         error = exceptions.NotFound("There is nothing here for you.")
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
+    elif isinstance(error, exceptions.NotAuthenticated):
+        error.detail = exceptions.ErrorDetail(NOBODY, code=error.default_code)  # it keeps its header
     return _describe_api(error) if isinstance(error, exceptions.APIException) else None
 
 

@@ -63,6 +63,10 @@ class EnvironmentForm(EditedForm):
         if self.instance.pk is not None:
             self.initial["cores"] = format_cores(self.instance.cores.values_list("index", flat=True))
 
+    def title_of(self, path: str) -> str:
+        """The tab's title, where the path is of a whole tab."""
+        return TABS.get(path, path)
+
     def clean_labels(self) -> dict[str, str]:
         """Text by name. Raises ValidationError for a name that comes twice; the rest is the model's to refuse."""
         labels: dict[str, str] = {}

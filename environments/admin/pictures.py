@@ -107,7 +107,9 @@ def devices_of(places: Sequence[Place]) -> SafeString:
 def legend() -> SafeString:
     """What the colours of tiles mean."""
     parts = (("held", "held by a job"), ("offered", "free"), ("nobody", "nobody's"), ("ill", "unhealthy"))
-    tiles = format_html_join(" ", '<span class="cs-tile cs-{}">&nbsp;</span> {}', parts)
+    # Each stays with its word where the line is narrow.
+    pair = '<span class="cs-pair"><span class="cs-tile cs-{}">&nbsp;</span> {}</span>'
+    tiles = format_html_join(" ", pair, parts)
     return format_html('<div class="cs-note cs-legend">{}</div>', tiles)
 
 

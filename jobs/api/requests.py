@@ -126,7 +126,12 @@ class TokenRequest(serializers.Serializer):
         required=False, allow_blank=True, max_length=100, help_text="What it is for, in your own words."
     )
     scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=Scope.choices),
+        child=serializers.ChoiceField(
+            choices=Scope.choices,
+            error_messages={
+                "invalid_choice": f"“{{input}}” is no scope; there are {', '.join(Scope.values)}."
+            },
+        ),
         required=False,
         allow_empty=False,
         help_text="At least one; none given = read and submit.",

@@ -75,7 +75,7 @@ def test_a_guessed_name_does_not_tell_what_there_is(site: Site, users, path: str
         client_of(bob).post(path, {"environment": name, "command": ["true"], "tier": "free"}, format="json")
         for name in (str(site.environment), str(site.environment.public_id), "local/nothing")
     ]
-    assert "There is no such environment." in answers[0].content.decode()
+    assert "There is no such environment. The list of environments tells" in answers[0].content.decode()
     assert len({(answer.status_code, answer.content) for answer in answers}) == 1
     assert not Job.objects.exists()
 
@@ -111,3 +111,12 @@ def test_of_a_closed_tier_neither_prices_nor_amounts_are_told(site: Site, users,
     assert whole["free_tier"]
     text = "Open to you, and else only to named users and groups."
     assert whole["access"][tier] == {"open": True, "explained": text}
+
+
+def test_a_member_of_no_account_is_told_who_makes_one(site: Site, users):
+    _, bob = users
+    body = {"environment": str(site.environment), "command": ["true"], "tier": "free"}
+    answer = client_of(bob).post("/api/v1/jobs", body, format="json")
+    assert answer.json()["errors"][0]["pointer"] == "/account"
+    assert "an administrator makes you one" in answer.json()["errors"][0]["detail"]
+    assert not Job.objects.exists()

@@ -39,7 +39,9 @@ def test_another_accounts_job_is_not_there(foreign, client_api, client, name):
     url = f"/api/v1/jobs/{foreign.public_id}{path}"
     response = client_api.generic(method, url)
     assert (response.status_code, response["Content-Type"]) == (404, "application/problem+json")
-    assert client.generic(method, url).status_code == 401
+    unknown = client.generic(method, url)
+    assert unknown.status_code == 401
+    assert "POST /api/v1/tokens makes one" in unknown.json()["detail"]
     assert Job.objects.filter(pk=foreign.pk).values().get() == before
 
 

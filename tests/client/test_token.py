@@ -41,7 +41,10 @@ def test_what_the_site_refuses_is_told(cli, monkeypatch):
     wrong = cli("create", "--user", "ada", typed="guess\n")
     assert (wrong.exit_code, "Invalid username/password" in wrong.output) == (1, True)
     unknown = cli("create", "--user", "ada", "--scope", "root", typed="secret\n")
-    assert (unknown.exit_code, '"root" is not a valid choice' in unknown.output) == (1, True)
+    assert (
+        unknown.exit_code,
+        "“root” is no scope; there are read, submit, admin, fleet." in unknown.output,
+    ) == (1, True)
     monkeypatch.delenv("COMPUTESITE_URL")
     unset = cli("create", "--user", "ada", typed="secret\n")
     assert (unset.exit_code, "Set COMPUTESITE_URL." in unset.output) == (1, True)

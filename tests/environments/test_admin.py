@@ -137,7 +137,7 @@ class TestAdd:
             ({"price_lists-0-prices": "cpu Infinity"}, "price_lists.prices", "cpu: "),
             ({"price_lists-0-prices": "cpu 0." + "0" * 18 + "1"}, "price_lists.prices", "enter at most 18 decimals"),
             ({"price_lists-0-prices": "cpu free"}, "price_lists.prices", "cpu: Found “free”; enter a number"),
-            ({"price_lists-TOTAL_FORMS": 0}, "__all__", "neither a price nor a free tier"),
+            ({"price_lists-TOTAL_FORMS": 0}, "__all__", "Prices: There is neither a price nor"),
         ],
         ids=str,
     )  # fmt: skip

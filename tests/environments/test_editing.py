@@ -3,7 +3,7 @@ from django.core.exceptions import ValidationError
 
 from compute_site.core.errors import TransitionRefused
 from compute_site.core.models import save_clean
-from environments import editing
+from environments import core_words, editing
 from environments.models import Core, Engine, Environment, Host, Resource
 from environments.rules import check_host
 from environments.setup import create_environment
@@ -219,3 +219,7 @@ def share(environment) -> None:
         licence = environment.resources.get(slug="licence")
         licence.sharing = "shared_exclusive"
         save_clean(licence)
+
+
+def test_one_core_is_told_in_the_singular():
+    assert core_words.too_few(1, 0, "rack-a", 8).startswith("1 core is asked, 0 of the 8")
