@@ -23,11 +23,12 @@ def network_reasons(job: Job) -> Iterator[str]:
 
 
 def network_reason(engine: Engine) -> str:
-    """Why nobody gets a network on this engine, in words; empty when it grants one."""
+    """Why nobody gets a network on this engine; empty when it grants one.
+
+    Clients read it: what the trial found, which may name addresses of the host, stands on the engine's page.
+    """
     if engine.network_granted:
         return ""
     if engine.network_tried_at is None:
         return f"engine {engine.name} was not tried for a network yet"
-    return (
-        f"engine {engine.name} grants no network: {engine.network_facts.get('note', 'it was tried in vain')}"
-    )
+    return f"engine {engine.name} grants no network"

@@ -75,7 +75,8 @@ def test_where_none_can_be_granted_the_job_waits_and_says_why_and_others_go_on(s
     site.wait_clean(other)  # it was not held up by the first one
     found = site.detail(job)
     assert (found["status"], found["attempts_made"], found["estimated_wait"]) == ("queued", 0, None)
-    assert "grants no network: a job cannot ask 10.0.0.53" in found["pending_reason"]
+    assert found["pending_reason"].startswith(f"engine {place.engine.name} grants no network; ")
+    assert "a job cannot ask 10.0.0.53" in Engine.objects.get(pk=place.engine.pk).network_facts["note"]
     worker.kill()
     site.worker(place)
     site.wait_clean(job)

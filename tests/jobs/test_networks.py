@@ -68,8 +68,8 @@ def test_where_none_is_granted_it_waits_and_the_next_goes_on(networked: Site, us
     assert taken(networked, worker) is None
     first.refresh_from_db()
     assert (first.status, first.passed_over_since) == ("queued", None)
-    granting.refuse(networked.engine, "there are no nf_tables")
-    assert told(first) == ("engine local grants no network: there are no nf_tables; first in line", None)
+    granting.refuse(networked.engine, "a job behind its gate reaches 192.0.2.7")  # for operators only
+    assert told(first) == ("engine local grants no network; first in line", None)
     grant(networked, granted=True)
     assert told(first) == ("first in line; about to start", 0)
     assert taken(networked, worker) == first
