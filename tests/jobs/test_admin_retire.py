@@ -2,9 +2,7 @@
 
 from django.contrib.messages import get_messages
 
-from environments.models import Engine, Environment
-from environments.setup import create_environment
-from jobs.models import Job
+from environments.models import Environment
 from jobs.retention import expire_queued
 from tests.factories import submit, take
 from tests.jobs.test_admin import operator  # noqa: F401
@@ -41,13 +39,3 @@ def test_the_queue_of_a_retired_one_ends_as_it_was_told(site, user, account, ope
             "released",
         )
     assert "No job waits in its queue." in operator.get(address(site.environment)).context_data["follows"]
-
-
-def test_what_the_fleet_runs_is_told(user, account, operator):  # noqa: F811
-    engine = Engine.objects.create(name="fleet", kind="fleet")
-    made = create_environment(engine, "all", cpu=4, ram_mib=1024, disk_mib=1024, prices={"cpu": 1})
-    Engine.objects.filter(pk=engine.pk).update(state="active")
-    job = submit(user, environment="fleet/all")
-    Job.objects.filter(pk=job.pk).update(status="running")
-    follows = operator.get(address(made)).context_data["follows"]
-    assert follows[2] == "Jobs that remote workers run here: 1. They go on to their end."

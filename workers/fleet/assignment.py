@@ -7,10 +7,10 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Count, F, Max, Q
 
-from compute_site.core.db import ClockTimestamp, constraint_name, lock
+from compute_site.core.db import ClockTimestamp, constraint_name, lock, lock_key
 from compute_site.core.errors import CapacityUnavailable
 from compute_site.core.models import new_public_id
-from environments.models import EngineKind, EngineState
+from environments.models import EngineKind, EngineState, Environment, EnvironmentState
 from jobs.caps import check_account, full_accounts
 from jobs.models import Attempt, Job, JobStatus
 from jobs.pending import FOR_WORKERS, WAITS
@@ -39,22 +39,27 @@ def make_units() -> int:
         environment__engine__kind=EngineKind.FLEET,
         environment__engine__state=EngineState.ACTIVE,
         environment__fleet_policy__isnull=False,
-    )
+    ).exclude(environment__state=EnvironmentState.RETIRED)
     queued = queued.filter(Q(not_before=None) | Q(not_before__lte=ClockTimestamp()))
     queued = queued.exclude(account__in=full_accounts())  # they wait, and hide nobody
-    return sum(_make_unit(pk) for pk in list(queued.order_by("pk").values_list("pk", flat=True)[:BATCH]))
+    rows = queued.order_by("pk").values_list("pk", "environment")[:BATCH]
+    return sum(_make_unit(pk, environment) for pk, environment in list(rows))
 
 
-def _make_unit(job_id: int) -> bool:
-    """False when the job is no longer queued, somebody else has it, or its account is at its cap by now."""
+def _make_unit(job_id: int, environment_id: int) -> bool:
+    """False when the job is no longer queued, somebody else has it, its account is at its cap by now, or its environment
+    was retired."""
     try:
-        return _made(job_id)
+        return _made(job_id, environment_id)
     except CapacityUnavailable:
         return False
 
 
-def _made(job_id: int) -> bool:
+def _made(job_id: int, environment_id: int) -> bool:
     with transaction.atomic():
+        # Nobody retires it meanwhile: whoever does counts its attempts under this lock.
+        if lock_key(Environment, environment_id).state == EnvironmentState.RETIRED:
+            return False
         rows = lock(
             Job.objects.filter(pk=job_id, status=JobStatus.QUEUED, cancel_requested_at=None), skip_locked=True
         )

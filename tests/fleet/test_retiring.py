@@ -1,0 +1,85 @@
+"""An environment that the fleet serves makes no reservation: what runs there refuses its retirement all the same."""
+
+import threading
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import close_old_connections, transaction
+
+from environments import editing
+from environments.models import Environment
+from jobs.cancellation import cancel
+from jobs.retention import expire_queued
+from jobs.retiring import retire
+from tests.jobs.test_admin import operator  # noqa: F401
+from workers.fleet.assignment import make_units
+from workers.fleet.models import Unit
+from workers.fleet.passes import run_pass
+
+pytestmark = pytest.mark.django_db
+
+
+def state() -> str:
+    return Environment.objects.get(slug="gpu").state
+
+
+def test_it_is_refused_with_numbers_while_jobs_run(fleet, operator):  # noqa: F811
+    fleet.job()
+    running = fleet.job()
+    make_units()
+    fleet.job()
+    with pytest.raises(ValidationError) as caught:
+        retire(fleet.environment)
+    (told,) = caught.value.message_dict["state"]
+    assert told.startswith("2 jobs of fleet/gpu are with the fleet's workers; drain the environment and wait")
+    page = f"/admin/jobs/job/retire/{fleet.environment.pk}/"
+    for answer in (operator.get(page), operator.post(page)):
+        assert answer.context_data["refused"] == [told]
+    assert (state(), fleet.environment.edits.filter(state="retired").count()) == ("active", 0)
+    running.refresh_from_db()
+    assert running.status == "preparing"
+
+
+def test_drained_and_ended_it_goes(fleet):
+    job = fleet.job()
+    run_pass()
+    editing.drain(fleet.environment)
+    cancel(job, by="ada")
+    run_pass()
+    retire(fleet.environment)
+    assert state() == "retired"
+
+
+def test_what_was_queued_in_a_retired_one_expires_and_becomes_no_unit(fleet):
+    job = fleet.job()
+    retire(fleet.environment)
+    assert (make_units(), Unit.objects.count()) == (0, 0)
+    assert expire_queued() == 1
+    job.refresh_from_db()
+    assert job.status == "expired"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_begins_meanwhile_is_counted(transactional_fleet):
+    """Whoever retires waits for the unit that is being made, and then sees it."""
+    job = transactional_fleet.job()
+    refused = []
+
+    def retiring() -> None:
+        try:
+            retire(Environment.objects.get(slug="gpu"))
+        except ValidationError as error:
+            refused.append(error)
+        finally:
+            close_old_connections()
+
+    with transaction.atomic():
+        assert make_units() == 1
+        thread = threading.Thread(target=retiring)
+        thread.start()
+        thread.join(timeout=0.5)
+        assert thread.is_alive()
+    thread.join(timeout=10)
+    assert (len(refused), state()) == (1, "active")
+    job.refresh_from_db()
+    assert job.status == "preparing"
