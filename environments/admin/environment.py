@@ -126,7 +126,7 @@ class EnvironmentAdmin(ConfigurationAdmin):
                 "cores": owners_picture(host, mine) if host else NO_HOST,
                 "devices": devices_table(host, mine) if host else NO_HOST,
                 "jobs": jobs_now(obj),
-                "history": history(obj, self.has_change_permission(request, obj)),
+                "history": history(obj, request.user, may_revert=self.has_change_permission(request, obj)),
             }
         context.update(in_tabs(context, shown))
         return super().render_change_form(request, context, *arguments, **options)

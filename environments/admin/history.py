@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from compute_site.core.errors import NotPermitted
 from compute_site.core.showing import ago, table
 from environments.history import Author, values
-from environments.importing import Value, difference, refusal_lines
+from environments.importing import Value, difference, refusal_lines, told_to
 from environments.models import Door, Edit, Environment
 from environments.reverting import no_way_back, revert
 
@@ -39,15 +39,16 @@ def to_tab(environment: Environment) -> str:
     return reverse("admin:environments_environment_change", args=[environment.pk]) + "#history"
 
 
-def history(environment: Environment, may_revert: bool) -> SafeString | str:
-    """Each edit, newest first: when, who, why, what it changed, and the way back to it, or why there is none."""
+def history(environment: Environment, user: Any, *, may_revert: bool) -> SafeString | str:
+    """Each edit, newest first: when, who, why, what it changed as far as `user` may see that, and the way back to it, or
+    why there is none."""
     edits = list(environment.edits.all()[: SHOWN + 1])
     if not edits:
         return "Nothing is kept yet: the history begins with the next change."
     pairs = zip(edits, [*edits[1:], None], strict=True)
     why_not = no_way_back(environment)
     links = may_revert and not why_not
-    rows = [_row(edit, older, links and number > 0) for number, (edit, older) in enumerate(pairs)]
+    rows = [_row(edit, older, user, links and number > 0) for number, (edit, older) in enumerate(pairs)]
     head = ("when", "who", "what was changed", "")
     rest = environment.edits.count() - SHOWN
     more = format_html('<p class="cs-note">{} older ones are kept.</p>', rest) if rest > 0 else ""
@@ -55,7 +56,7 @@ def history(environment: Environment, may_revert: bool) -> SafeString | str:
     return format_html("{}{}{}", note, table(head, rows[:SHOWN]), more)
 
 
-def _row(edit: Edit, older: Edit | None, may_revert: bool) -> tuple[Any, ...]:
+def _row(edit: Edit, older: Edit | None, user: Any, may_revert: bool) -> tuple[Any, ...]:
     page = reverse("admin:environments_environment_revert", args=[edit.environment_id, edit.pk])
     link = (
         format_html('<a class="cs-link cs-revert" href="{}">revert to this</a>', page) if may_revert else ""
@@ -66,7 +67,7 @@ def _row(edit: Edit, older: Edit | None, may_revert: bool) -> tuple[Any, ...]:
     if older is None:
         changed: SafeString | str = "The beginning." if edit.door == Door.FOUND else "Made."
     else:
-        changed = _folded(difference(values(older), values(edit)))
+        changed = _folded(told_to(user, difference(values(older), values(edit))))
     return ago(edit.made_at), who, format_html("{}{}", said, changed), link
 
 

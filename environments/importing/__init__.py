@@ -5,6 +5,7 @@ from environments.importing.applying import Choice, import_configuration
 from environments.importing.paths import refusal_lines
 from environments.importing.plan import Change, Note, Plan, Value, difference
 from environments.importing.tokens import check_tokens, read_tokens
+from environments.importing.withheld import told_to
 
 __all__ = [
     "Change",
@@ -21,4 +22,5 @@ __all__ = [
     "import_configuration",
     "read_tokens",
     "refusal_lines",
+    "told_to",
 ]

@@ -32,6 +32,7 @@ from environments.importing.plan import (
     compared,
 )
 from environments.importing.wanted import WantedEngine, WantedEnvironment
+from environments.importing.withheld import plan_told_to
 from environments.importing.writing import write_environment
 from environments.models import (
     Core,
@@ -147,6 +148,7 @@ def _apply(entries: Sequence[WantedEngine], plan: Plan, choice: Choice, author: 
     plan.notes += [Note(row.wanted.path, text) for row in rows for text in _warnings(row.made)]
     if changes is not None:
         changes.check(author.user)
+        plan_told_to(author.user, plan)
     return plan
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.test import Client
 
 from compute_site.core.db import constraint_name
 from compute_site.core.models import save_clean
@@ -383,6 +385,36 @@ def test_no_client_is_told(device, engine, api_client_of):
     told = json.dumps(api_client_of("ada").get("/api/v1/environments").json())
     assert "gpu" in told
     assert not [word for word in ("/dev/", "HSA_X", "amd-0", "init") if word in told]
+
+
+@pytest.mark.parametrize(
+    ("names", "hidden", "shown"),
+    [
+        ((), ("renderD128", "HSA_X", "nora"), ()),
+        (("view_device",), ("renderD128", "HSA_X", "nora"), ()),
+        (("view_device", "view_deviceinit"), ("nora",), ("renderD128", "HSA_X")),
+        (("change_device", "view_deviceinit", "view_accessrule"), (), ("renderD128", "HSA_X", "nora")),
+        (("view_accessrule",), ("renderD128", "HSA_X"), ("nora",)),
+    ],
+)
+def test_who_may_not_look_at_rows_is_not_told_by_a_history_or_plan(device, engine, names, hidden, shown):
+    """That something changed, and not what."""
+    run(with_gpu({"id": "amd-0", "Devices": [KFD]}))
+    then = with_gpu({"id": "amd-0", "Devices": [KFD, RENDER], "Env": {"HSA_X": "1"}})
+    then[0]["environments"][0]["access"] = {"users": ["nora"]}
+    run(then)
+    environment = Environment.objects.get()
+    user = get_user_model().objects.create_user("ivan", is_staff=True)
+    codes = [f"delete_{model}" for model in ("deviceinit", "accessrule")]
+    user.user_permissions.set(Permission.objects.filter(codename__in=[*codes, "view_environment", *names]))
+    client = Client()
+    client.force_login(user)
+    page = client.get(f"/admin/environments/environment/{environment.pk}/change/").content.decode()
+    by = Author("ivan", "revert", user=user)
+    plan = revert(environment.edits.all()[1], by, dry_run=True)
+    for told in (page, "\n".join(plan.lines())):
+        assert ("(not shown to you)" in told) == bool(hidden)
+        assert [word for word in (*hidden, *shown) if word in told] == list(shown)
 
 
 @pytest.fixture
