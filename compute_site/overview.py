@@ -30,6 +30,7 @@ from providers.models import FINAL as POD_FINAL
 from providers.models import Pod
 from workers.fleet.models import RemoteStatus, RemoteWorker
 from workers.fleet.registration import status_now
+from workers.models import LIVE, Worker, WorkerStatus
 
 DAY = timedelta(hours=24)
 SHOWN_FAILURES = 8
@@ -67,7 +68,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Overview:
-    """The site at `now`. `engines`: those that should have a worker, and whether one lives. `spend`: paid by accounts
+    """The site at `now`. `engines`: those that should have a worker, and whether one lives. `missed`: workers that fell
+    silent beside one that lives, and nobody has their slots since. `spend`: paid by accounts
     in 24 h, by currency. `hours`: the last 24, oldest first. `remote`: remote workers by status, none without a fleet.
     """
 
@@ -79,6 +81,7 @@ class Overview:
     hours: list[Hour]
     last_failures: list[Job]
     engines: list[tuple[Engine, bool]]
+    missed: list[Worker]
     remote: dict[str, int]
     spend: list[tuple[str, Decimal]]
     pods: Pods
@@ -92,8 +95,8 @@ class Overview:
 
     @property
     def silent(self) -> int:
-        """Engines without a live worker."""
-        return sum(not alive for _, alive in self.engines)
+        """Engines without a live worker, and workers that are missed beside one."""
+        return sum(not alive for _, alive in self.engines) + len(self.missed)
 
 
 def read_overview(now: datetime | None = None) -> Overview:
@@ -116,6 +119,7 @@ def read_overview(now: datetime | None = None) -> Overview:
             failed[reason] += count
     last = recent.filter(status=JobStatus.FAILED).select_related("environment__engine", "account")
     last = last.defer("spec", "terms", "result", "manifest", "usage", "refused_outputs")
+    engines = _engines(now)
     return Overview(
         now=now,
         queued=live["queued"],
@@ -124,7 +128,8 @@ def read_overview(now: datetime | None = None) -> Overview:
         failed=failed.most_common(),
         hours=_hours(ended, now),
         last_failures=list(last.order_by("-finished_at")[:SHOWN_FAILURES]),
-        engines=_engines(now),
+        engines=engines,
+        missed=_missed([engine.pk for engine, alive in engines if alive], now),
         remote=_remote(now),
         spend=_spend(now),
         pods=_pods(now),
@@ -152,6 +157,20 @@ def _engines(now: datetime) -> list[tuple[Engine, bool]]:
     rows = Engine.objects.filter(kind=EngineKind.DOCKER, host__declared_gone_at__isnull=True)
     rows = rows.exclude(state=EngineState.DISABLED).select_related("host").order_by("name")
     return [(engine, has_live_worker(engine, now)) for engine in rows]
+
+
+def _missed(engines: list[int], now: datetime) -> list[Worker]:
+    """Silent ones, newest first, also those that were stored as lost within a day."""
+    kept = Q(status__in=LIVE) | Q(status=WorkerStatus.LOST, ended_at__gt=now - DAY)
+    rows = list(Worker.objects.filter(kept, engine__in=engines).select_related("slots", "engine"))
+    heard = now - timedelta(seconds=settings.WORKER_TTL_SECONDS)
+    there = [row for row in rows if row.status in LIVE and row.heartbeat_at >= heard]
+    missed: list[Worker] = []
+    for row in rows:
+        others = [one.slots for one in [*there, *missed] if one.engine_id == row.engine_id]
+        if not any(row.slots.members.common(other.members).some for other in others):
+            missed.append(row)
+    return missed
 
 
 def _remote(now: datetime) -> dict[str, int]:

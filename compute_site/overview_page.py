@@ -50,6 +50,10 @@ def shown(found: Overview) -> dict[str, Any]:
             (link(engine), alive, ago(engine.worker_seen_at, found.now), engine)
             for engine, alive in found.engines
         ],
+        "missed": [
+            (link(worker, f"{worker.engine} {worker.short_id}"), ago(worker.heartbeat_at, found.now))
+            for worker in found.missed
+        ],
         "remote": sorted(found.remote.items()),
         "spend": [f"{money_text(amount)} {currency}" for currency, amount in found.spend],
         "pods_per_hour": plain(found.pods.per_hour.quantize(_CENT)),

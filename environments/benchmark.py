@@ -36,6 +36,7 @@ from environments.models import (
     ResourceKind,
     Tier,
 )
+from environments.models.offer import currency_error
 from environments.reservations import lock_host
 from environments.resources import set_devices, write_resource
 from environments.rules import NEEDED, check_environment
@@ -130,7 +131,8 @@ def _read_terms() -> _Terms:
         raise ValidationError("Set BENCHMARK_SECONDS: the longest run of a job there.")
     if error := number_error(_field(Environment, "max_job_duration"), settings.BENCHMARK_SECONDS):
         raise ValidationError(f"BENCHMARK_SECONDS: {error}")
-    if not 0 < len(settings.BENCHMARK_CURRENCY) <= _field(PriceList, "currency").max_length:
+    currency = settings.BENCHMARK_CURRENCY
+    if currency_error(currency) or len(currency) > _field(PriceList, "currency").max_length:
         raise ValidationError("Set BENCHMARK_CURRENCY: credit, or chain id and token such as 1:0x967d….")
     try:
         price = Decimal(settings.BENCHMARK_CORE_PRICE)
@@ -139,7 +141,7 @@ def _read_terms() -> _Terms:
         raise ValidationError(text) from None
     if error := number_error(_field(Price, "per_minute"), price):
         raise ValidationError(f"BENCHMARK_CORE_PRICE: {error}")
-    return _Terms(frozenset(rules), settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY, price)
+    return _Terms(frozenset(rules), settings.BENCHMARK_SECONDS, currency, price)
 
 
 def _names(listed: list[str]) -> set[str]:

@@ -10,7 +10,7 @@ from compute_site.core.db import database_now, lock_one
 from environments.cpuset import format_cores
 from environments.models import Core, Engine, Host, Reservation, ReservedCore
 from environments.reservations import lock_host
-from environments.rules import host_environments, size_warnings
+from environments.rules import host_environments, overcommitted, size_warnings
 
 
 class HostFacts(Protocol):
@@ -81,7 +81,7 @@ def record_host(host: Host, facts: HostFacts, asked: Engine | None = None) -> li
             fresh.version += 1
         fresh.save(update_fields=[*names, "detected_at", "version"])
     host.refresh_from_db()
-    return [*told, *size_warnings(host_environments(host))]
+    return [*told, *size_warnings(host_environments(host)), *overcommitted(host)]
 
 
 def _disks(host: Host, facts: HostFacts, asked: Engine | None) -> dict[str, int]:

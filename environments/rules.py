@@ -112,20 +112,23 @@ def size_warnings(environment_ids: Collection[int]) -> list[str]:
     ]
 
 
+def overcommitted(host: Host) -> list[str]:
+    """Memory and disk of which all environments of the host together offer more than it has, with both numbers."""
+    totals: dict[str, int] = defaultdict(int)
+    for use in read_use(host_environments(host)):
+        totals[use.kind] += use.offered
+    return [
+        f"{kind}: all environments on {host} together offer {totals[kind]} MiB, the host has {size} MiB; jobs wait when"
+        " it is used up."
+        for kind, size in (("ram", host.usable_memory_mib), ("disk", host.usable_disk_mib))
+        if totals[kind] > size
+    ]
+
+
 def warnings(environment: Environment) -> list[str]:
     """What is allowed but should be known: overcommitted memory and disk, and what of the free tier no job can have."""
-    found = []
     host = environment.engine.host
-    if host is not None:
-        totals: dict[str, int] = defaultdict(int)
-        for use in read_use(host_environments(host)):
-            totals[use.kind] += use.offered
-        for kind, size in (("ram", host.usable_memory_mib), ("disk", host.usable_disk_mib)):
-            if totals[kind] > size:
-                found.append(
-                    f"{kind}: all environments on {host} together offer {totals[kind]} MiB, the host has {size} MiB;"
-                    " jobs wait when it is used up."
-                )
+    found = overcommitted(host) if host is not None else []
     tier = FreeTier.objects.filter(environment=environment).first()
     if tier is not None:
         kinds = set(tier.resources.filter(max__gt=0).values_list("resource__kind", flat=True))

@@ -23,7 +23,7 @@ from environments.detection import record_cores
 from environments.device_init import DeviceEdit
 from environments.models import Device, DeviceHealth, DeviceInit, Door, Engine, EngineKind, EngineState, Host
 from environments.reservations import lock_host
-from environments.rules import check_host, host_environments, totals_above
+from environments.rules import check_host, host_environments, overcommitted, totals_above
 
 IMPORT_PAGE = "admin:environments_environment_import_configuration"
 
@@ -82,7 +82,7 @@ class HostAdmin(EditedAdmin):
         super().save_model(request, obj, form, change)
         record_cores(obj, obj.cpu_count)
         check_host(obj, kept)
-        warn(request, keep_host_in_step(obj))
+        warn(request, [*keep_host_in_step(obj), *overcommitted(obj)])
 
     @action(
         description="Declare gone",

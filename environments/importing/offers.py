@@ -11,11 +11,10 @@ from environments.bounds import SIZED
 from environments.importing.reading import GIB, Reading
 from environments.importing.wanted import Rule, WantedFreeTier, WantedPart, WantedPrices, WantedResource
 from environments.models import AccessKind, Price
-from environments.models.offer import CURRENCY_TWICE, NO_PRICE, price_twice
+from environments.models.offer import CURRENCY_TWICE, NO_PRICE, WORD, price_twice
 from environments.setup import unknown_resource
 
 ADDRESS = re.compile(r"^0x[0-9a-fA-F]{40}\Z")
-WORD = re.compile(r"^[a-z][a-z0-9-]{0,62}\Z")  # a currency of our own, such as credit
 PER_MINUTE = Price._meta.get_field("per_minute")
 Resources = Mapping[str, WantedResource]  # by the id that the file has
 

@@ -14,7 +14,7 @@ from environments.importing.devices import read_devices
 from environments.importing.reading import Reading
 from environments.importing.wanted import WantedConstraint, WantedCores, WantedResource
 from environments.models import ResourceKind
-from environments.models.resource import KIND_TWICE, PHYSICAL, SLUG_TWICE
+from environments.models.resource import KIND_TWICE, OF_ANOTHER_KIND, PHYSICAL, SLUG_TWICE
 from environments.resources import usual_sharing
 
 NOT_SLUG = re.compile(r"[^a-z0-9]+")
@@ -167,7 +167,7 @@ def _kind(entry: Entry, name: str, has_devices: bool) -> str:
     implied = name if name in PHYSICAL else ResourceKind.DEVICE.value if has_devices else ""
     if kind and implied and kind != implied:
         what = f"the id {name}" if name in PHYSICAL else "its device ids"
-        reading.report.refuse(reading.at("type"), f"Found {shown(told)}, which contradicts {what}.")
+        reading.report.refuse(reading.at("type"), OF_ANOTHER_KIND.format(shown(told), what))
     if not kind and not implied:
         kind = ResourceKind.DEVICE.value if name.lower().startswith("gpu") else ResourceKind.COUNTER.value
     if ResourceKind.COUNTER in (kind, implied) and told != ResourceKind.COUNTER:

@@ -17,7 +17,7 @@ from environments.models.reservation import Tier
 
 CHAIN = RegexValidator(r"^[0-9]{1,20}\Z", "A chain id is a number.")
 LIST_NAME = re.compile(r"(?:[0-9]{1,20}:[^\s:]+|[^\s:]+)\Z")
-
+NO_LIST = "Found “{}”; write chain:contract, or a name of your own."
 
 OF_ANOTHER = "This wallet is written for another user; take it out there."
 THERE_ALREADY = "This wallet address stands here already, for this chain or for any."
@@ -83,6 +83,8 @@ class AccessRule(models.Model):
             in_lower_case(self, "value")
         if not self.value:
             raise ValidationError({"value": "Enter whom the rule lets in."})
+        if self.kind == AccessKind.ACCESS_LIST and not LIST_NAME.match(self.value):
+            raise ValidationError({"value": NO_LIST.format(self.value)})
 
 
 class WalletAddress(models.Model):
@@ -168,9 +170,7 @@ class AccessList(models.Model):
         """In lower case. Raises ValidationError for what is no name."""
         in_lower_case(self, "name")
         if not LIST_NAME.match(self.name):
-            raise ValidationError(
-                {"name": f"Found “{self.name}”; write chain:contract, or a name of your own."}
-            )
+            raise ValidationError({"name": NO_LIST.format(self.name)})
 
 
 class AccessListEntry(models.Model):

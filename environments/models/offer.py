@@ -1,5 +1,6 @@
 """What an environment costs, and what of it is free."""
 
+import re
 from decimal import Decimal
 
 from django.core.exceptions import ValidationError
@@ -8,9 +9,12 @@ from django.db import models
 from django.db.models import F, Q
 
 from compute_site.core.models import StrictNumbers
+from compute_site.core.numbers import shown
 from environments.models.environment import Environment, duration_errors
 from environments.models.resource import Resource, amount_errors
 
+WORD = re.compile(r"[a-z][a-z0-9-]{0,62}\Z")  # a currency of our own, such as credit
+TOKEN = re.compile(r"[0-9]{1,20}:[^\s:]+\Z")
 CURRENCY_TWICE = "This environment already has a price list in this currency."
 NO_PRICE = "Found no price; add one, or take the price list out."
 
@@ -18,6 +22,13 @@ NO_PRICE = "Found no price; add one, or take the price list out."
 def price_twice(slug: object) -> str:
     """A resource has one price in each list."""
     return f"{slug} has two prices; keep one."
+
+
+def currency_error(currency: str) -> str:
+    """What is wrong with the name of a currency; empty when it is a word of ours, or chain id and token."""
+    if WORD.match(currency) or TOKEN.match(currency):
+        return ""
+    return f"Found {shown(currency)}; write credit or another word in lower case, or chain id and token as in 1:0x967d…."
 
 
 class PriceList(models.Model):
@@ -40,6 +51,14 @@ class PriceList(models.Model):
 
     def __str__(self) -> str:
         return self.currency
+
+    def clean(self) -> None:
+        """A word of ours, or chain and token, which has one list however it is spelt. Raises ValidationError with fields."""
+        if error := currency_error(self.currency):
+            raise ValidationError({"currency": error})
+        same = PriceList.objects.filter(environment=self.environment_id, currency__iexact=self.currency)
+        if same.exclude(pk=self.pk).exclude(currency=self.currency).exists():
+            raise ValidationError({"currency": CURRENCY_TWICE})
 
 
 class Price(StrictNumbers):

@@ -6,6 +6,7 @@ from django.db.models import F, Q
 
 from compute_site.core.db import in_list
 from compute_site.core.models import StrictNumbers
+from compute_site.core.numbers import shown
 from environments.models.environment import Environment
 from environments.models.host import SLUG, Device
 
@@ -25,6 +26,7 @@ class Sharing(models.TextChoices):
 
 SLUG_TWICE = "This environment already has a resource with this slug."
 KIND_TWICE = "An environment has at most one cpu, one ram and one disk resource."
+OF_ANOTHER_KIND = "Found {}, which contradicts {}."
 PHYSICAL = (ResourceKind.CPU, ResourceKind.RAM, ResourceKind.DISK)
 
 
@@ -105,7 +107,8 @@ class Resource(StrictNumbers):
         return self.slug
 
     def clean(self) -> None:
-        """0 <= min <= max <= total, disk is there, cpu/ram/disk are exclusive and there once, the kind stays.
+        """0 <= min <= max <= total, disk is there, cpu/ram/disk are exclusive, there once and nothing else's name, the kind
+        stays.
 
         An empty `max` becomes `total`. Raises ValidationError with fields.
         """
@@ -120,6 +123,8 @@ class Resource(StrictNumbers):
             )
         if self.kind in PHYSICAL and self._twins().exists():
             errors["kind"] = KIND_TWICE
+        if self.slug in PHYSICAL and self.kind != self.slug:  # a file goes by the name
+            errors["kind"] = OF_ANOTHER_KIND.format(shown(self.kind), f"the id {self.slug}")
         if self.pk is not None and not Resource.objects.filter(pk=self.pk, kind=self.kind).exists():
             errors["kind"] = "The kind of a resource cannot change; remove this resource and add another."
         if errors:

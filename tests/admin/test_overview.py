@@ -14,15 +14,17 @@ from compute_site.core.models import new_public_id
 from compute_site.overview import DAY, first_id, read_overview
 from compute_site.overview_page import SEES
 from environments import reservations
-from environments.models import Device, Engine
+from environments.models import Device, Engine, SlotSet
 from jobs.models import Job
 from jobs.outcome import Outcome
 from jobs.settlement import settle
 from tests.admin.rows import RUN, make_rows, rent
 from tests.factories import make_user, submit, take
 from workers import granting
+from workers.lifecycle import mark_lost, register
+from workers.models import Worker
 
-STATEMENTS = 14
+STATEMENTS = 15
 
 
 def end(job: Job, reason: str, seconds: float = 60) -> None:
@@ -97,6 +99,28 @@ def test_an_engine_without_a_worker_is_silent(site):
     assert read_overview().silent == 1
     Engine.objects.update(state="disabled")
     assert read_overview().silent == 0
+
+
+def test_a_worker_that_fell_silent_beside_a_live_one_is_told(site, operator):
+    """Until somebody has its slots; the same ones again are one silence, not two."""
+    here, half = (
+        register(site.engine, SlotSet(frozenset({4}), frozenset())),
+        SlotSet(frozenset({0, 1}), frozenset()),
+    )
+    assert read_overview().missed == []
+    for _ in range(2):
+        gone = register(site.engine, half)
+        Worker.objects.filter(pk=gone.pk).update(heartbeat_at=gone.started_at - timedelta(hours=1))
+        silent = read_overview()
+        assert (silent.missed, silent.silent) == ([gone], 1)
+        assert mark_lost() == [gone.pk]
+        assert read_overview().missed == [gone]
+    text = operator.get("/admin/").content.decode()
+    assert "1 silent" in text
+    assert f"{site.engine} {gone.short_id}" in text
+    assert here.short_id not in text
+    register(site.engine, half)
+    assert read_overview().missed == []
 
 
 def test_ids_are_ordered_by_time():

@@ -46,6 +46,16 @@ def test_a_longer_one_is_told_once(environment):
     assert error.value.message_dict == {"value": [TOO_LONG.replace("510", "256")]}
 
 
+@pytest.mark.parametrize("name", ["a:b", "1:", "1:a:b", "two words"])
+def test_a_rule_names_a_list_as_lists_are_named(environment, name):
+    """Of another name there can be no list, nor a file that says it."""
+    row = AccessRule(environment=environment, tier="paid", kind="access_list", value=name)
+    with pytest.raises(ValidationError) as error:
+        save_clean(row)
+    told = f"Found “{name}”; write chain:contract, or a name of your own."
+    assert error.value.message_dict == {"value": [told]}
+
+
 def test_the_benchmark_says_so_too(engine, settings):
     settings.BENCHMARK_SECONDS, settings.BENCHMARK_CURRENCY = 60, "credit"
     settings.BENCHMARK_CORE_PRICE, settings.BENCHMARK_ADDRESSES = "0", [LONG]

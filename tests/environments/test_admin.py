@@ -10,6 +10,7 @@ from environments import reservations
 from environments.admin.rows import PriceListForm, ResourceForm
 from environments.editing import drain
 from environments.models import Core, Engine, Environment, FreeResource, Host, Price, ResourceDevice
+from environments.setup import create_environment
 from tests.environments.conftest import give_back, make_engine, take
 
 ADD = "/admin/environments/environment/add/"
@@ -358,6 +359,16 @@ class TestMachines:
         assert browser.post("/admin/environments/host/add/", data).status_code == 302
         assert Core.objects.filter(host__name="rack-b").count() == 4
 
+    def test_a_host_that_is_overcommitted_by_an_edit_says_so(self, browser, environment, engine, host):
+        create_environment(engine, "b", cpu=1, disk_mib=64, ram_mib=8192, prices={"cpu": 1})
+        path = f"/admin/environments/host/{host.pk}/change/"
+        answer = browser.post(path, fields_of(browser.get(path)) | {"reserve_memory_mib": 2048})
+        assert answer.status_code == 302
+        (told,) = [str(one) for one in get_messages(answer.wsgi_request) if one.level_tag == "warning"]
+        assert told.startswith(
+            "ram: all environments on rack-a together offer 16384 MiB, the host has 15360 MiB"
+        )
+
     def test_a_reserve_may_not_take_what_is_offered(self, browser, environment, host):
         response = browser.get(f"/admin/environments/host/{host.pk}/change/")
         data = fields_of(response) | {"reserve_memory_mib": 12_000}
@@ -403,6 +414,7 @@ def test_every_field_has_help_text(browser, environment):
         ADD,
         page(environment),
         *(f"/admin/environments/{name}/add/" for name in ("host", "engine", "device")),
+        *(f"/admin/environments/{name}/add/" for name in ("accesslist", "walletaddress")),
     ]
     for address in addresses:
         context = browser.get(address).context_data

@@ -82,6 +82,7 @@ def test_off_by_default(engine, environment):
     [
         ("BENCHMARK_SECONDS", 0),
         ("BENCHMARK_CURRENCY", ""),
+        ("BENCHMARK_CURRENCY", "8996"),
         ("BENCHMARK_CORE_PRICE", ""),
         ("BENCHMARK_CORE_PRICE", "much"),
         ("BENCHMARK_CORE_PRICE", "NaN"),

@@ -5,6 +5,7 @@ from django.core.exceptions import ValidationError
 
 from environments.detection import record_engine, record_host
 from environments.models import Core, Engine, Host
+from environments.setup import create_environment
 from tests.environments.conftest import give_back, make_engine, place_cores, take
 
 
@@ -127,6 +128,12 @@ def test_less_memory_than_is_offered_is_a_warning(environment, host):
         "main: the total of 8192 MiB of ram is more than the host has without its reserve: 3976 MiB are offered."
     ]
     assert Host.objects.get().memory_mib == 5000
+
+
+def test_a_detection_that_leaves_the_host_overcommitted_says_so(environment, engine, host):
+    create_environment(engine, "b", cpu=1, disk_mib=64, ram_mib=8192, prices={"cpu": 1})
+    (told,) = record_host(host, replace(Facts(), memory_mib=16_384, disk_mib=None))
+    assert told.startswith("ram: all environments on rack-a together offer 16384 MiB, the host has 15360 MiB")
 
 
 def test_engine(engine):

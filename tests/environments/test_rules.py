@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
 
 from compute_site.core.db import constraint_name
+from compute_site.core.models import save_clean
 from environments.cpuset import format_cores, parse_cores, unique_cores
 from environments.models import (
     Core,
@@ -124,6 +125,8 @@ class TestOneRow:
             ("gpu", {"sharing": "mine"}, "sharing", "not a valid choice", "resource_sharing_known"),
             ("ram", {"kind": "tape"}, "kind", "not a valid choice", "resource_kind_known"),
             ("ram", {"kind": "counter"}, "kind", "cannot change", None),
+            ("ram", {"slug": "cpu"}, "kind", "Found “ram”, which contradicts the id cpu.", None),
+            ("gpu", {"slug": "disk"}, "kind", "Found “device”, which contradicts the id disk.", None),
             ("ram", {"slug": "disk"}, "__all__", "already", "resource_slug_once_per_environment"),
             ("ram", {"total": "8192"}, "total", "Found “8192”", None),
             ("cpu", {"total": 1.5}, "total", "Found 1.5", None),
@@ -215,6 +218,19 @@ class TestOneRow:
         assert "already has a price list" in str(
             found_by_clean(PriceList(environment=environment, currency="credit"))
         )
+
+    @pytest.mark.parametrize("currency", ["Credit", "my money", "8996", "points:x", "1:", "1:a b", "1:a:b"])
+    def test_a_currency_is_a_word_or_chain_and_token(self, environment, currency):
+        """Whatever else would stand in no file: an export of it could not be imported, and no edit reverted."""
+        prices = environment.price_lists.get()
+        assert "write credit or another word" in str(found_by_clean(prices, currency=currency)["currency"])
+
+    def test_one_list_for_a_token_however_it_is_spelt(self, environment):
+        save_clean(PriceList(environment=environment, currency="1:0xAb"))
+        twin = PriceList(environment=environment, currency="1:0xaB")
+        assert found_by_clean(twin)["currency"] == [
+            "This environment already has a price list in this currency."
+        ]
 
     @pytest.mark.parametrize(
         ("changes", "field"),
