@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
+from django.db.models import ProtectedError
 
 from compute_site.core.models import save_changed, save_clean
 from environments.models import Device, FreeResource, Resource, ResourceDevice, ResourceKind, Sharing
@@ -31,6 +32,18 @@ def write_resource(
     """
     named = {"slug": slug, "kind": kind, "sharing": sharing or usual_sharing(kind)}
     return save_changed(row, {**named, **_amounts(total, min, max)})
+
+
+def drop_resource(row: Resource) -> None:
+    """One that a job once had stays as a row of nothing, since old reservations refer to it; whether a job has it now is
+    for `check_environment`. Raises ValidationError with fields."""
+    row.resource_devices.all().delete()
+    row.free_parts.all().delete()
+    row.prices.all().delete()
+    try:
+        row.delete()
+    except ProtectedError:
+        write_resource(row, slug=row.slug, kind=row.kind, total=0, sharing=row.sharing)
 
 
 def write_free_part(row: FreeResource, *, total: int, min: int = 0, max: int | None = None) -> FreeResource:

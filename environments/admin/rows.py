@@ -20,6 +20,8 @@ from environments.core_words import NOT_ONE
 from environments.models import AccessRule, Device, FreeResource, FreeTier, PriceList, Resource, ResourceKind
 from environments.models.offer import NO_PRICE, price_twice
 from environments.models.resource import KIND_TWICE, PHYSICAL
+from environments.resources import drop_resource
+from environments.setup import errors_at
 
 
 def whole_number(help_text: str) -> forms.IntegerField:
@@ -100,6 +102,12 @@ class ResourceFormSet(StrictFormSet):
                 row.add_error("kind", KIND_TWICE)
             seen.add(kind)
 
+    def delete_existing(self, obj: Resource, commit: bool = True) -> None:
+        """As by every other door: one that old reservations refer to stays as a row of nothing."""
+        if commit:
+            with errors_at(f"resources.{obj.slug}"):
+                drop_resource(obj)
+
 
 class ResourceInline(StackedInline):
     """What the environment offers, each resource with room for its amounts."""
@@ -119,6 +127,12 @@ class ResourceInline(StackedInline):
     def chosen_devices(self, resource: Resource) -> str:
         """For those who may only read the page."""
         return ", ".join(map(str, resource.devices.order_by("pk"))) or DASH
+
+    def get_formset(self, request: Any, obj: Any = None, **options: Any) -> Any:
+        """Django alone would refuse to delete what a job once had, with the names of all reservations there were."""
+        formset = super().get_formset(request, obj, **options)
+        formset.form.hand_clean_DELETE = lambda form: None
+        return formset
 
     def get_extra(self, request: Any, obj: Any = None, **options: Any) -> int:
         """A new environment is asked for the three that it needs."""

@@ -6,7 +6,6 @@ from decimal import Decimal
 from uuid import uuid5
 
 from django.core.exceptions import ValidationError
-from django.db.models import ProtectedError
 
 from compute_site.core.models import save_changed, save_clean
 from environments.device_init import write_init
@@ -26,7 +25,7 @@ from environments.models import (
     Resource,
 )
 from environments.models.resource import PHYSICAL
-from environments.resources import set_devices, write_free_part, write_resource
+from environments.resources import drop_resource, set_devices, write_free_part, write_resource
 from environments.setup import errors_at
 
 
@@ -108,7 +107,8 @@ def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -
     kept = {row.pk for row in chosen.values() if row is not None}
     for row in there.values():
         if row.pk not in kept:
-            _drop_resource(row)
+            with errors_at(f"resources.{row.slug}"):
+                drop_resource(row)
     found = {}
     for slug, one in decided.items():
         with errors_at(f"resources.{slug}"):
@@ -117,18 +117,6 @@ def _write_resources(environment: Environment, decided: Mapping[str, Decided]) -
             found[slug] = write_resource(row, slug=slug, kind=kind, sharing=sharing, **asdict(one.amounts))
             _write_devices(found[slug], one.wanted.devices)
     return found
-
-
-def _drop_resource(row: Resource) -> None:
-    """A resource that a job once had stays as a row of nothing, since old reservations refer to it."""
-    row.resource_devices.all().delete()
-    row.free_parts.all().delete()
-    row.prices.all().delete()
-    try:
-        row.delete()
-    except ProtectedError:
-        with errors_at(f"resources.{row.slug}"):
-            write_resource(row, slug=row.slug, kind=row.kind, total=0, sharing=row.sharing)
 
 
 def _write_devices(resource: Resource, devices: Sequence[WantedDevice]) -> None:

@@ -12,7 +12,8 @@ from compute_site.core.models import EditedModel
 from environments.models.host import SLUG, Host
 
 UNIX_ENDPOINT = re.compile(r"^unix:///[^\s\0]+$")
-TCP_ENDPOINT = re.compile(r"^tcp://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):[1-9]\d{0,4}$", re.ASCII)
+TCP_ENDPOINT = re.compile(r"^tcp://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):([1-9]\d{0,4})\Z", re.ASCII)
+LARGEST_PORT = 65_535
 
 NO_ENVIRONMENT = "The engine has no environment; add one, then activate the engine."
 UPKEEP_LEAST = {"image_retention_days": 1, "image_cleanup_interval": 3_600, "payment_claim_interval": 60}
@@ -222,7 +223,8 @@ class Engine(EditedModel):
 
     def _endpoint_errors(self) -> dict[str, str]:
         tls = {name: getattr(self, name) for name in ("tls_ca", "tls_certificate", "tls_key")}
-        if not UNIX_ENDPOINT.match(self.endpoint) and not TCP_ENDPOINT.match(self.endpoint):
+        tcp = TCP_ENDPOINT.match(self.endpoint)
+        if not UNIX_ENDPOINT.match(self.endpoint) and not (tcp and int(tcp[1]) <= LARGEST_PORT):
             return {
                 "endpoint": f"Found “{self.endpoint}”; write unix:///path/to/docker.sock or tcp://host:port."
             }

@@ -128,8 +128,8 @@ class TestAdd:
             ({"disk.max": 2000}, "disk.max", "2000 is more than the total of 1000"),
             ({"disk.sharing": "shared_exclusive"}, "disk.sharing", "disk is exclusive to its environment"),
             ({"disk.free_total": 10}, "disk.free_total", "There is no free tier; add one on its tab"),
-            ({"ram.kind": "disk", "ram.total": 5}, "disk.kind", "at most one cpu, one ram and one disk"),
-            ({"ram.slug": "disk", "ram.total": 5}, "disk.__all__", "already has a resource with this slug"),
+            ({"ram.kind": "disk", "ram.slug": "scratch", "ram.total": 5}, "disk.kind", "at most one cpu, one ram and one disk"),
+            ({"ram.slug": "disk", "ram.total": 5}, "disk.kind", "Found “ram”, which contradicts the id disk."),
             ({"cpu.total": 9, "cores": ""}, "cores", "9 cores are asked, 8 of the 8 of rack-a are free"),
             ({"price_lists-0-prices": "tpu 1"}, "price_lists.prices", "tpu: There is no resource tpu; there are "),
             ({"price_lists-0-prices": "cpu 1\ncpu 2"}, "price_lists.prices", "cpu has two prices"),
@@ -252,6 +252,19 @@ class TestChange:
             assert snapshot(environment) == before
         give_back(holder)
         assert self.save(browser, environment, {"cores": "2-5"}).status_code == 302
+
+    @pytest.mark.parametrize(("slug", "field"), [("licence", "licence.total"), ("gpu", "gpu.chosen_devices")])
+    def test_a_resource_is_taken_out_once_no_job_holds_it(self, browser, environment, slug, field):
+        """Old reservations refer to it, so that a row of nothing stays."""
+        holder, _ = take(environment, gpu=1, licence=1)
+        before = snapshot(environment)
+        found = errors(self.save(browser, environment, {f"{slug}.DELETE": "on"}))
+        assert "drain the environment and wait" in " ".join(found[field])
+        assert snapshot(environment) == before
+        give_back(holder)
+        assert self.save(browser, environment, {f"{slug}.DELETE": "on"}).status_code == 302
+        left = environment.resources.get(slug=slug)
+        assert (left.total, left.max, left.devices.count()) == (0, 0, 0)
 
     def test_an_open_form_does_not_touch_a_job_that_started_meanwhile(self, browser, environment):
         form = fields_of(browser.get(page(environment)))

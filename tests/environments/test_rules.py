@@ -239,6 +239,7 @@ class TestOneRow:
             ({"endpoint": "unix://relative"}, "endpoint"),
             ({"endpoint": "http://h:1"}, "endpoint"),
             ({"endpoint": "tcp://h"}, "endpoint"),
+            ({"endpoint": "tcp://h:65536"}, "endpoint"),
             ({"endpoint": "tcp://h:2376", "tls_ca": "/a", "tls_key": "/b"}, "tls_certificate"),
             ({"tls_ca": "/a"}, "tls_ca"),
             ({"host": None}, "host"),
