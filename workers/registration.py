@@ -15,7 +15,7 @@ from environments.detection import HostFacts, record_engine, record_host
 from environments.devices import record_devices
 from environments.models import Engine, Host
 from workers.engines import WrongEngine, client_for, disconnect
-from workers.sandbox.docker import EngineClient, EngineFacts
+from workers.sandbox.docker import EngineClient, EngineFacts, EngineUnreachable
 from workers.sandbox.probe import Probe, probe
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,13 @@ def detect(engine: Engine, nvml_library: Any = None) -> list[str]:
     if engine.host is None:
         raise ValidationError({"host": "A fleet engine has no host to detect."})
     client = client_for(engine)
-    facts = client.facts()
+    try:
+        facts = client.facts()
+    except EngineUnreachable as error:
+        raise EngineUnreachable(
+            f"{error.detail}. Nothing was detected: start the engine or correct its endpoint {engine.endpoint}, or enter"
+            f" cores, memory and disk of host {engine.host} by hand in the admin"
+        ) from error
     if engine.docker_id and engine.docker_id != facts.engine_id:
         raise WrongEngine(
             f"{engine.endpoint} is another engine than before ({facts.engine_id}, was {engine.docker_id}). "

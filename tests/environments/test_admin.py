@@ -434,7 +434,7 @@ def test_every_field_has_help_text(browser, environment):
         forms = [context["adminform"].form]
         forms += [inline.formset.empty_form for inline in context["inline_admin_formsets"]]
         for form in forms:
-            hidden = {"id", "environment", "device", "DELETE"}
+            hidden = {"id", "environment", "device", "access_list", "DELETE"}
             bare = [name for name, field in form.fields.items() if not field.help_text and name not in hidden]
             assert not bare, (address, type(form).__name__, bare)
     assert ResourceForm.base_fields

@@ -71,6 +71,13 @@ def test_what_cannot_be_detected_at_a_start_is_told_and_changes_nothing(caplog):
     assert (Host.objects.get().cpu_count, Device.objects.count()) == (0, 0)
 
 
+def test_an_engine_that_does_not_answer_is_an_error_that_says_what_to_enter(tmp_path):
+    engine_at(f"unix://{tmp_path}/nobody.sock")
+    with pytest.raises(CommandError, match="enter cores, memory and disk of host h by hand in the admin"):
+        call_command("detect_host", stdout=StringIO())
+    assert Host.objects.values_list("cpu_count", "memory_mib", "disk_mib").get() == (0, 0, 0)
+
+
 @pytest.mark.engine
 def test_detect_host_with_described_devices(tmp_path: Any):
     call_command("register_engine", "local", stdout=StringIO())
