@@ -273,6 +273,14 @@ class TestChange:
         assert environment.reservations.get(holder=holder).status == "held"
         assert environment.reservations.get().reserved_cores.filter(released_at=None).count() == 2
 
+    def test_a_total_above_the_hosts_size_stays_while_it_is_left_alone(self, browser, environment):
+        """An import may have written it (ADR 0007); by hand no other comes to be."""
+        environment.resources.filter(slug="ram").update(total=20_000)
+        assert self.save(browser, environment, {"description": "x"}).status_code == 302
+        found = errors(self.save(browser, environment, {"ram.total": 20_001}))
+        assert "20001 MiB is more than the host's 16384 MiB" in found["ram.total"][0]
+        assert environment.resources.get(slug="ram").total == 20_000
+
     def test_devices_of_a_resource_must_match_its_total(self, browser, environment):
         gpu = environment.resources.get(slug="gpu").devices.first()
         found = errors(self.save(browser, environment, {"gpu.chosen_devices": [gpu.pk]}))

@@ -72,6 +72,13 @@ def test_a_device_called_like_something_else(engine, host):
     assert totals(measuring(engine)) == {"cpu": 8, "ram": 16_384, "disk": 100_000, "gpu": 2, "disk-device": 1}
 
 
+def test_a_device_that_is_ill_is_spanned_too_and_not_handed_out(engine, host):
+    Device.objects.filter(uuid="GPU-rack-a-0").update(health="unhealthy")
+    row = measuring(engine)
+    assert totals(row)["gpu"] == 2
+    assert free_amounts([row])[row.pk]["gpu"].free == 1
+
+
 def test_off_by_default(engine, environment):
     assert keep_in_step(engine) == []
     assert not Environment.objects.filter(benchmark=True).exists()

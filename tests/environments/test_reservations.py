@@ -20,7 +20,7 @@ from environments.models import (
     ReservedDevice,
 )
 from environments.setup import create_environment
-from tests.environments.conftest import UIDS, acquire, give_back, make_engine, take
+from tests.environments.conftest import UIDS, acquire, give_back, make_engine, make_host, take
 
 
 @pytest.fixture
@@ -197,6 +197,12 @@ class TestAcquire:
         assert take(environment, gpu=1)[1].devices == ("GPU-rack-a-1",)
         refused(environment, "gpu", gpu=1)
 
+    def test_a_device_that_sits_elsewhere_is_not_handed_out(self, environment):
+        """No door moves one that is offered; should its row say so all the same, another machine's is not ours."""
+        Device.objects.update(host=make_host("rack-b"))
+        with pytest.raises(CapacityUnavailable, match="needs 1 gpu, 0 free"):
+            take(environment, gpu=1)
+
     def test_free_tier_totals(self, environment):
         take(environment, "free", cpu=1, ram=2000)
         refused(environment, "ram", "free", ram=100)
@@ -303,6 +309,15 @@ class TestAcquire:
             f"not reserved: environment=main {told} holders={holder}"
         ]
         assert not error.value.of_host
+
+    def test_a_free_job_is_told_what_free_jobs_use(self, environment, caplog):
+        take(environment, "free", ram=1500)
+        take(environment, ram=2000)
+        caplog.set_level(logging.INFO)
+        with pytest.raises(CapacityUnavailable):
+            take(environment, "free", ram=1000)
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "tier=free resource=ram asked=1000 used=1500 total=2048 used_on_host=3500" in line
 
     def test_users_run_out_with_a_line(self, environment, caplog):
         holder, _ = take(environment, uids=(2_000_000_000, 1))

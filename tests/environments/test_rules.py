@@ -9,6 +9,7 @@ from django.db import IntegrityError, connection, transaction
 from compute_site.core.db import constraint_name
 from compute_site.core.models import save_clean
 from environments.cpuset import format_cores, parse_cores, unique_cores
+from environments.editing import retire
 from environments.models import (
     Core,
     Engine,
@@ -325,7 +326,7 @@ class TestAcrossRows:
 
     def test_overcommit_is_a_warning_with_both_numbers(self, environment, host):
         assert warnings(environment) == []
-        create_environment(
+        other = create_environment(
             make_engine(host, "b"), "b", cpu=1, disk_mib=60_000, ram_mib=16_000, prices={"cpu": 1}
         )
         check_environment(environment)
@@ -333,6 +334,8 @@ class TestAcrossRows:
             "ram: all environments on rack-a together offer 24192 MiB, the host has 16384 MiB",
             "disk: all environments on rack-a together offer 110000 MiB, the host has 100000 MiB",
         ]
+        retire(other)
+        assert warnings(environment) == []
 
     def test_devices(self, environment):
         gpu = environment.resources.get(slug="gpu")
@@ -367,6 +370,11 @@ class TestAcrossRows:
                 devices={"gpu": ["GPU-rack-a-0"]},
             )  # fmt: skip
         assert Environment.objects.count() == 1
+        retire(environment)  # it keeps its rows, and hands nothing out any more
+        create_environment(
+            make_engine(host, "c"), "c", cpu=1, disk_mib=1, ram_mib=64, prices={"cpu": 1},
+            devices={"gpu": ["GPU-rack-a-0"]},
+        )  # fmt: skip
 
     def test_host_keeps_what_is_offered(self, environment, host):
         host.reserve_disk_mib = 60_000
