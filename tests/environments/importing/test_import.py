@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from django.core.exceptions import ValidationError
 
+from environments.editing import retire
 from environments.importing import as_json, export_engine, export_environment, import_configuration
 from environments.models import Device, Environment, Host, Price, Resource, Sharing
 from tests.environments.conftest import give_back, take
@@ -261,3 +262,18 @@ def test_a_price_list_without_a_price_goes_in_by_no_file(engine):
     refused(
         nested(offer(fees={"credit": [{}]})), "[0].environments[0].fees.credit[0].prices", "Found no price"
     )
+
+
+def test_a_price_and_a_free_part_that_the_file_no_longer_has_go(engine):
+    parts = [resource(name, 1) for name in ("cpu", "ram", "disk")]
+    run(nested(offer(fees=fees(cpu=1, ram=1), free={"resources": parts})))
+    run(nested(offer(fees=fees(cpu=1), free={"resources": parts[:2]})))
+    environment = Environment.objects.get()
+    assert [slug for _, slug in prices(environment)] == ["cpu"]
+    assert set(environment.free_tier.resources.values_list("resource__slug", flat=True)) == {"cpu", "ram"}
+
+
+def test_what_was_retired_does_not_come_back_by_a_file(engine):
+    run(nested(offer()))
+    retire(Environment.objects.get())
+    refused(nested(offer()), "[0].environments[0].id", "is retired for good; give the new one another id.")
