@@ -79,7 +79,7 @@ def test_a_lease_that_is_lost_while_the_start_waits_for_the_row_does_not_allow_t
     attempt, monkeypatch
 ):
     monkeypatch.setattr(readback, "differences", lambda body, raw: [])
-    monkeypatch.setattr(readback, "effective", lambda raw: {})
+    monkeypatch.setattr(readback, "effective", lambda raw, **_: {})
     run = run_of(attempt)
     with transaction.atomic():
         Attempt.objects.filter(pk=attempt.pk).update(lease=new_public_id())
@@ -93,7 +93,7 @@ def test_a_lease_that_is_lost_while_the_start_waits_for_the_row_does_not_allow_t
 
 def test_a_cancel_forbids_the_start(attempt, monkeypatch):
     monkeypatch.setattr(readback, "differences", lambda body, raw: [])
-    monkeypatch.setattr(readback, "effective", lambda raw: {})
+    monkeypatch.setattr(readback, "effective", lambda raw, **_: {})
     Job.objects.filter(pk=attempt.job_id).update(
         cancel_requested_at=attempt.created_at, cancel_reason="cancelled", cancel_requested_by="ada"
     )
