@@ -16,7 +16,6 @@ from compute_site.core.showing import DASH, ago, pairs, pill, when
 from environments.admin.environment_filter import EnvironmentFilter
 from jobs import admin_pages as pages
 from jobs.admin_fit import would_fit
-from jobs.admin_retire import retire_page
 from jobs.cancellation import cancel
 from jobs.models import FINAL, Job, JobStatus, Stream
 from jobs.pending import pending_reason
@@ -157,7 +156,6 @@ class JobAdmin(ReadOnlyAdmin):
         return [
             path("of-attempt/<uuid:holder>/", wrap(self.of_attempt), name="jobs_job_of_attempt"),
             path("would-fit/<int:pk>/", wrap(would_fit(self)), name="jobs_job_would_fit"),
-            path("retire/<int:pk>/", wrap(retire_page), name="jobs_job_retire"),
             path("<int:pk>/log/<str:stream>/", wrap(self.log), name="jobs_job_log"),
             *super().get_urls(),
         ]

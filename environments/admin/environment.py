@@ -255,5 +255,5 @@ class EnvironmentAdmin(ConfigurationAdmin):
 
     @action(description="Retire", permissions=["change"])
     def retire(self, request: HttpRequest, object_id: Any) -> HttpResponse:
-        """The page knows the line of queued jobs, which stands above this layer."""
-        return redirect(reverse("admin:jobs_job_retire", args=[object_id]))
+        """The page knows queued jobs and the fleet, which stand above this layer."""
+        return redirect(reverse("admin:fleet_retire", args=[object_id]))

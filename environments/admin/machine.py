@@ -272,16 +272,7 @@ class EngineAdmin(ConfigurationAdmin):
         """→ draining."""
         return perform(self, request, object_id, editing.drain_engine, "draining")
 
-    @action(
-        description="Disable",
-        permissions=["change"],
-        dialog={
-            "title": "Disable this engine?",
-            "description": "Refused while jobs run on it: drain it first.",
-            "form_class": None,
-            "form_submit_text": "Disable",
-        },
-    )
-    def disable(self, request: HttpRequest, form: Any, object_id: Any) -> HttpResponse:
-        """→ disabled."""
-        return perform(self, request, object_id, editing.disable_engine, "disabled")
+    @action(description="Disable", permissions=["change"])
+    def disable(self, request: HttpRequest, object_id: Any) -> HttpResponse:
+        """The page knows what the fleet has of its jobs, which stands above this layer."""
+        return redirect(reverse("admin:fleet_disable", args=[object_id]))

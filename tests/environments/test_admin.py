@@ -315,14 +315,15 @@ def snapshot(environment) -> tuple:
 class TestButtons:
     def press(self, browser, model, obj, name, **headers):
         path = f"/admin/environments/{model}/{obj.pk}/{name}/"
-        path = f"/admin/jobs/job/retire/{obj.pk}/" if name == "retire" else path
+        if name in ("retire", "disable"):
+            path = f"/admin/fleet/fleetpolicy/{name}/{obj.pk}/"
         return browser.post(path, {"_form_submitted": "on"}, **headers)
 
     def test_nothing_happens_on_get(self, browser, environment):
         for name in ("drain", "resume"):
             assert browser.get(f"/admin/environments/environment/{environment.pk}/{name}/").status_code == 200
         retiring = browser.get(f"/admin/environments/environment/{environment.pk}/retire/", follow=True)
-        assert retiring.redirect_chain == [(f"/admin/jobs/job/retire/{environment.pk}/", 302)]
+        assert retiring.redirect_chain == [(f"/admin/fleet/fleetpolicy/retire/{environment.pk}/", 302)]
         assert browser.get(f"/admin/environments/host/{environment.host.pk}/declare_gone/").status_code == 200
         environment.refresh_from_db()
         assert environment.state == "active"

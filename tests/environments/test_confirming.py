@@ -51,7 +51,7 @@ def test_a_comment_that_cannot_be_kept_is_asked_for_again(browser, environment, 
 @pytest.mark.parametrize("button", ["drain", "resume", "retire"])
 def test_a_benchmark_is_switched_at_its_engine(browser, engine, button):
     row = measuring(engine)
-    path = f"/admin/jobs/job/retire/{row.pk}/" if button == "retire" else at(row, button)
+    path = f"/admin/fleet/fleetpolicy/retire/{row.pk}/" if button == "retire" else at(row, button)
     for ask in (browser.get, browser.post):
         (refused,) = ask(path).context_data["refused"]
         assert (
@@ -67,7 +67,7 @@ def test_only_who_may_change_it(client, environment):
     viewer.save()
     viewer.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
     client.force_login(viewer)
-    for path in (at(environment, "drain"), f"/admin/jobs/job/retire/{environment.pk}/"):
+    for path in (at(environment, "drain"), f"/admin/fleet/fleetpolicy/retire/{environment.pk}/"):
         assert client.get(path).status_code == 403
         assert client.post(path).status_code == 403
     assert Environment.objects.get().state == "active"
@@ -75,7 +75,7 @@ def test_only_who_may_change_it(client, environment):
 
 def test_there_is_nothing_to_do_with_what_is_not_there(browser, environment):
     editing.drain(environment)
-    for path in (at(environment, "resume"), f"/admin/jobs/job/retire/{environment.pk}/"):
+    for path in (at(environment, "resume"), f"/admin/fleet/fleetpolicy/retire/{environment.pk}/"):
         assert browser.post(path.replace(str(environment.pk), "999999")).status_code == 404
 
 

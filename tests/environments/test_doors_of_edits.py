@@ -310,7 +310,7 @@ class TestWhileJobsRun:
         before = everything()
         replacing = Choice(engine="local", replace=True)
         said = [
-            browser.post(f"/admin/jobs/job/retire/{environment.pk}/").context_data["refused"],
+            browser.post(f"/admin/fleet/fleetpolicy/retire/{environment.pk}/").context_data["refused"],
             refused(lambda: editing.retire(environment))["state"],
             refused(lambda: import_configuration(nested(offer("web")), replacing))["[0]"],
         ]

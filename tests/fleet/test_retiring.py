@@ -1,4 +1,4 @@
-"""An environment that the fleet serves makes no reservation: what runs there refuses its retirement all the same."""
+"""What the fleet serves makes no reservation: what runs there refuses to retire or disable it all the same."""
 
 import threading
 
@@ -7,14 +7,14 @@ from django.core.exceptions import ValidationError
 from django.db import close_old_connections, transaction
 
 from environments import editing
-from environments.models import Environment
+from environments.models import Engine, Environment
 from jobs.cancellation import cancel
 from jobs.retention import expire_queued
-from jobs.retiring import retire
 from tests.jobs.test_admin import operator  # noqa: F401
-from workers.fleet.assignment import make_units
+from workers.fleet.assignment import _make_unit, make_units
 from workers.fleet.models import Unit
 from workers.fleet.passes import run_pass
+from workers.fleet.retiring import disable, retire
 
 pytestmark = pytest.mark.django_db
 
@@ -32,12 +32,42 @@ def test_it_is_refused_with_numbers_while_jobs_run(fleet, operator):  # noqa: F8
         retire(fleet.environment)
     (told,) = caught.value.message_dict["state"]
     assert told.startswith("2 jobs of fleet/gpu are with the fleet's workers; drain the environment and wait")
-    page = f"/admin/jobs/job/retire/{fleet.environment.pk}/"
+    page = f"/admin/fleet/fleetpolicy/retire/{fleet.environment.pk}/"
     for answer in (operator.get(page), operator.post(page)):
         assert answer.context_data["refused"] == [told]
     assert (state(), fleet.environment.edits.filter(state="retired").count()) == ("active", 0)
     running.refresh_from_db()
     assert running.status == "preparing"
+
+
+def test_its_engine_is_not_disabled_while_jobs_run(fleet, operator):  # noqa: F811
+    engine = fleet.environment.engine
+    job = fleet.job()
+    run_pass()
+    fleet.job()
+    version = Engine.objects.get(pk=engine.pk).version
+    with pytest.raises(ValidationError) as caught:
+        disable(engine)
+    (told,) = caught.value.message_dict["state"]
+    assert told == "1 jobs of fleet are with the fleet's workers; drain it and wait, then try again."
+    button = operator.get(f"/admin/environments/engine/{engine.pk}/disable/")
+    assert button.url == f"/admin/fleet/fleetpolicy/disable/{engine.pk}/"
+    for answer in (operator.get(button.url), operator.post(button.url)):
+        assert answer.context_data["refused"] == [told]
+    row = Engine.objects.get(pk=engine.pk)
+    assert (row.state, row.version) == ("active", version)
+    editing.drain_engine(engine)
+    cancel(job, by="ada")
+    run_pass()
+    assert operator.post(button.url).url == f"/admin/environments/engine/{engine.pk}/change/"
+    assert Engine.objects.get(pk=engine.pk).state == "disabled"
+
+
+def test_an_engine_that_was_disabled_meanwhile_begins_nothing(fleet):
+    """The list of queued jobs was read before."""
+    job = fleet.job()
+    disable(fleet.environment.engine)
+    assert (_make_unit(job.pk, fleet.environment.pk), Unit.objects.count()) == (False, 0)
 
 
 def test_drained_and_ended_it_goes(fleet):
@@ -60,14 +90,17 @@ def test_what_was_queued_in_a_retired_one_expires_and_becomes_no_unit(fleet):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_that_begins_meanwhile_is_counted(transactional_fleet):
-    """Whoever retires waits for the unit that is being made, and then sees it."""
+@pytest.mark.parametrize("which", ["environment", "engine"])
+def test_a_job_that_begins_meanwhile_is_counted(transactional_fleet, which):
+    """Whoever retires or disables waits for the unit that is being made, and then sees it."""
     job = transactional_fleet.job()
     refused = []
+    environment = Environment.objects.get(slug="gpu")
+    act, row = (retire, environment) if which == "environment" else (disable, environment.engine)
 
     def retiring() -> None:
         try:
-            retire(Environment.objects.get(slug="gpu"))
+            act(row)
         except ValidationError as error:
             refused.append(error)
         finally:
@@ -80,6 +113,6 @@ def test_a_job_that_begins_meanwhile_is_counted(transactional_fleet):
         thread.join(timeout=0.5)
         assert thread.is_alive()
     thread.join(timeout=10)
-    assert (len(refused), state()) == (1, "active")
+    assert (len(refused), state(), Engine.objects.get(name="fleet").state) == (1, "active", "active")
     job.refresh_from_db()
     assert job.status == "preparing"

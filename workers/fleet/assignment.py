@@ -47,8 +47,8 @@ def make_units() -> int:
 
 
 def _make_unit(job_id: int, environment_id: int) -> bool:
-    """False when the job is no longer queued, somebody else has it, its account is at its cap by now, or its environment
-    was retired."""
+    """False when the job is no longer queued, somebody else has it, its account is at its cap by now, its environment
+    was retired, or its engine starts nothing new."""
     try:
         return _made(job_id, environment_id)
     except CapacityUnavailable:
@@ -57,8 +57,9 @@ def _make_unit(job_id: int, environment_id: int) -> bool:
 
 def _made(job_id: int, environment_id: int) -> bool:
     with transaction.atomic():
-        # Nobody retires it meanwhile: whoever does counts its attempts under this lock.
-        if lock_key(Environment, environment_id).state == EnvironmentState.RETIRED:
+        # Nobody retires it or disables its engine meanwhile: whoever does counts attempts under this lock.
+        environment = lock_key(Environment, environment_id)
+        if environment.state == EnvironmentState.RETIRED or environment.engine.state != EngineState.ACTIVE:
             return False
         rows = lock(
             Job.objects.filter(pk=job_id, status=JobStatus.QUEUED, cancel_requested_at=None), skip_locked=True

@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 from unfold.admin import TabularInline
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
@@ -14,6 +15,7 @@ from compute_site.core.db import ClockTimestamp, database_now
 from compute_site.core.showing import DASH, ago, pairs
 from workers.fleet import registration
 from workers.fleet.admin import pages
+from workers.fleet.admin.retire import disable_page, retire_page
 from workers.fleet.models import FleetPolicy, Owner, OwnerKey, RemoteStatus, RemoteWorker
 
 # Waiting is not red; a worker that was retired is history.
@@ -83,6 +85,15 @@ class PolicyAdmin(RefusingAdmin):
 
     list_display = ["environment", "replicas", "tries", "waits", "accept_degraded", "audit_environment"]
     list_select_related = ["environment__engine", "audit_environment__engine"]
+
+    def get_urls(self) -> list[URLPattern]:
+        """Besides the usual ones: buttons of environments and engines whose pages have to know the fleet."""
+        wrap = self.admin_site.admin_view
+        return [
+            path("retire/<int:pk>/", wrap(retire_page), name="fleet_retire"),
+            path("disable/<int:pk>/", wrap(disable_page), name="fleet_disable"),
+            *super().get_urls(),
+        ]
 
     @display(description="tries", ordering="max_attempts")
     def tries(self, policy: FleetPolicy) -> str:

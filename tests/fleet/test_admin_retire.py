@@ -9,7 +9,7 @@ from tests.jobs.test_admin import operator  # noqa: F401
 
 
 def address(environment: Environment) -> str:
-    return f"/admin/jobs/job/retire/{environment.pk}/"
+    return f"/admin/fleet/fleetpolicy/retire/{environment.pk}/"
 
 
 def test_running_jobs_refuse_it_and_queued_ones_end(site, user, account, operator):  # noqa: F811
