@@ -69,6 +69,10 @@ ROW_CHECKS = {
           JOIN environments_environment e ON e.id = r.environment_id AND NOT e.benchmark
           JOIN environments_environment o ON o.id = c.environment_id AND o.id <> e.id
          WHERE x.released_at IS NULL""",
+    "fleet policy of {}: its audits run on {}, which is retired": """
+        SELECT e.slug, a.slug FROM fleet_fleetpolicy p JOIN environments_environment e ON e.id = p.environment_id
+          JOIN environments_environment a ON a.id = p.audit_environment_id
+         WHERE a.state = 'retired' AND e.state <> 'retired'""",
     "hold of job {} is open although the job is {}": """
         SELECT j.public_id, j.status FROM billing_hold h JOIN jobs_job j ON j.id = h.job_id
          WHERE h.status = 'open' AND j.finished_at IS NOT NULL""",

@@ -15,6 +15,7 @@ from workers.fleet.assignment import _make_unit, make_units
 from workers.fleet.models import Unit
 from workers.fleet.passes import run_pass
 from workers.fleet.retiring import disable, retire
+from workers.fsck import row_disagreements
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +79,32 @@ def test_drained_and_ended_it_goes(fleet):
     run_pass()
     retire(fleet.environment)
     assert state() == "retired"
+
+
+def test_where_the_audits_run_is_not_retired(fleet, operator):  # noqa: F811
+    """By the button; what passed it by is told by fsck, and is not chosen again."""
+    place = fleet.policy.audit_environment
+    before = Environment.objects.values().get(pk=place.pk)
+    page = f"/admin/fleet/fleetpolicy/retire/{place.pk}/"
+    (told,) = operator.post(page).context_data["refused"]
+    assert told == (
+        "The fleet's audits of fleet/gpu run on local/main; name another audit environment in its fleet policy, or"
+        " retire fleet/gpu first."
+    )
+    assert Environment.objects.values().get(pk=place.pk) == before
+    editing.retire(place)
+    assert "fleet policy of gpu: its audits run on main, which is retired" in list(row_disagreements())
+    with pytest.raises(
+        ValidationError, match="local/main is retired: no audit would run there; choose another"
+    ):
+        fleet.policy.full_clean()
+
+
+def test_the_audits_of_what_is_retired_keep_nothing(fleet):
+    retire(fleet.environment)
+    retire(fleet.policy.audit_environment)
+    assert not Environment.objects.exclude(state="retired").exists()
+    assert not list(row_disagreements())
 
 
 def test_what_was_queued_in_a_retired_one_expires_and_becomes_no_unit(fleet):

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from compute_site.core.db import ClockTimestamp, in_list
 from compute_site.core.models import PublicModel
-from environments.models import EngineKind, Environment
+from environments.models import EngineKind, Environment, EnvironmentState
 from jobs.models import Attempt, Job
 from workers.fleet.models.owner import Owner, RemoteWorker
 
@@ -61,6 +61,9 @@ class FleetPolicy(models.Model):
             errors["environment"] = f"{self.environment} is not on a fleet engine; choose one that is."
         if self.audit_environment_id and self.audit_environment.engine.kind == EngineKind.FLEET:
             text = f"{self.audit_environment} is served by remote workers; choose one of an engine of ours."
+            errors["audit_environment"] = text
+        elif self.audit_environment_id and self.audit_environment.state == EnvironmentState.RETIRED:
+            text = f"{self.audit_environment} is retired: no audit would run there; choose another."
             errors["audit_environment"] = text
         if errors:
             raise ValidationError(errors)
