@@ -16,9 +16,12 @@ from compute_site.core.showing import DASH, ago, pairs, pill, when
 from environments.admin.environment_filter import EnvironmentFilter
 from jobs import admin_pages as pages
 from jobs.admin_fit import would_fit
+from jobs.admin_offers import OfferAdmin
 from jobs.cancellation import cancel
 from jobs.models import FINAL, Job, JobStatus, Stream
 from jobs.pending import pending_reason
+
+__all__ = ["JobAdmin", "OfferAdmin"]
 
 # Waiting is not red.
 COLOURS = {

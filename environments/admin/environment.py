@@ -42,9 +42,8 @@ RESUMED = ["It takes new jobs again."]
 NEW_RESOURCES = [{"slug": kind, "kind": kind} for kind in ("cpu", "ram", "disk")]
 
 
-@admin.register(Environment)
 class EnvironmentAdmin(ConfigurationAdmin):
-    """Offers. The state changes by the buttons, so that no form can overwrite it."""
+    """Offers. The state changes by the buttons, so that no form can overwrite it. Registered by the layer that knows jobs."""
 
     form = EnvironmentForm
     inlines = (ResourceInline, ConstraintInline, FreeTierInline, PriceListInline, AccessRuleInline)
