@@ -68,9 +68,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Overview:
-    """The site at `now`. `engines`: those that should have a worker, and whether one lives. `missed`: workers that fell
-    silent beside one that lives, and nobody has their slots since. `spend`: paid by accounts
-    in 24 h, by currency. `hours`: the last 24, oldest first. `remote`: remote workers by status, none without a fleet.
+    """The site at `now`. `engines`: those that should have a worker, and whether one lives. `alive`: how many workers
+    give a sign of life on them. `missed`: workers that fell silent beside one that lives, and nobody has their slots since.
+    `spend`: paid by accounts in 24 h, by currency. `hours`: the last 24, oldest first. `remote`: remote workers by status,
+    none without a fleet.
     """
 
     now: datetime
@@ -81,6 +82,7 @@ class Overview:
     hours: list[Hour]
     last_failures: list[Job]
     engines: list[tuple[Engine, bool]]
+    alive: int
     missed: list[Worker]
     remote: dict[str, int]
     spend: list[tuple[str, Decimal]]
@@ -120,6 +122,7 @@ def read_overview(now: datetime | None = None) -> Overview:
     last = recent.filter(status=JobStatus.FAILED).select_related("environment__engine", "account")
     last = last.defer("spec", "terms", "result", "manifest", "usage", "refused_outputs")
     engines = _engines(now)
+    there, missed = _workers([engine.pk for engine, alive in engines if alive], now)
     return Overview(
         now=now,
         queued=live["queued"],
@@ -129,7 +132,8 @@ def read_overview(now: datetime | None = None) -> Overview:
         hours=_hours(ended, now),
         last_failures=list(last.order_by("-finished_at")[:SHOWN_FAILURES]),
         engines=engines,
-        missed=_missed([engine.pk for engine, alive in engines if alive], now),
+        alive=len(there),
+        missed=missed,
         remote=_remote(now),
         spend=_spend(now),
         pods=_pods(now),
@@ -159,8 +163,8 @@ def _engines(now: datetime) -> list[tuple[Engine, bool]]:
     return [(engine, has_live_worker(engine, now)) for engine in rows]
 
 
-def _missed(engines: list[int], now: datetime) -> list[Worker]:
-    """Silent ones, newest first, also those that were stored as lost within a day."""
+def _workers(engines: list[int], now: datetime) -> tuple[list[Worker], list[Worker]]:
+    """Those that live; and silent ones, newest first, also those that were stored as lost within a day."""
     kept = Q(status__in=LIVE) | Q(status=WorkerStatus.LOST, ended_at__gt=now - DAY)
     rows = list(Worker.objects.filter(kept, engine__in=engines).select_related("slots", "engine"))
     heard = now - timedelta(seconds=settings.WORKER_TTL_SECONDS)
@@ -170,7 +174,7 @@ def _missed(engines: list[int], now: datetime) -> list[Worker]:
         others = [one.slots for one in [*there, *missed] if one.engine_id == row.engine_id]
         if not any(row.slots.members.common(other.members).some for other in others):
             missed.append(row)
-    return missed
+    return there, missed
 
 
 def _remote(now: datetime) -> dict[str, int]:

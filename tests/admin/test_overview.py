@@ -123,6 +123,18 @@ def test_a_worker_that_fell_silent_beside_a_live_one_is_told(site, operator):
     assert read_overview().missed == []
 
 
+def test_its_card_counts_workers_and_not_engines(site, operator):
+    """Two share the engine; a third has ended."""
+    for cores in ({0, 1}, {2, 3}, {4}):
+        last = register(site.engine, SlotSet(frozenset(cores), frozenset()))
+    Worker.objects.filter(pk=last.pk).update(status="stopped", ended_at=last.started_at)
+    assert (len(read_overview().engines), read_overview().alive) == (1, 2)
+    card = operator.get("/admin/overview/").content.decode().split(">Workers</a>")[1]
+    assert card.split("</p>")[0].strip() == '<p class="cs-figure">2'
+    Worker.objects.update(heartbeat_at=last.started_at - timedelta(hours=1))
+    assert read_overview().alive == 0
+
+
 def test_ids_are_ordered_by_time():
     now = timezone.now()
     assert first_id(now - timedelta(seconds=5)) < new_public_id() < first_id(now + timedelta(seconds=5))
