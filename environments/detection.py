@@ -149,8 +149,8 @@ def record_cores(host: Host, count: int) -> None:
     if stuck:
         raise ValidationError(
             {
-                "cpu_count": f"{count} cores were detected, but cores {format_cores(stuck)} belong to an environment or"
-                " a running job; take them out of the environment first, or enter the number by hand."
+                "cpu_count": f"It cannot become {count}: cores {format_cores(stuck)} belong to an environment or a running"
+                " job; take them out of the environment first."
             }
         )
     beyond.filter(reserved=None).delete()

@@ -381,6 +381,13 @@ class TestMachines:
         assert browser.post("/admin/environments/host/add/", data).status_code == 302
         assert Core.objects.filter(host__name="rack-b").count() == 4
 
+    def test_cores_in_use_do_not_go_by_a_number_that_was_entered(self, browser, environment, host):
+        path = f"/admin/environments/host/{host.pk}/change/"
+        found = errors(browser.post(path, fields_of(browser.get(path)) | {"cpu_count": 2}))
+        told = "It cannot become 2: cores 2-3 belong to an environment or a running job"
+        assert found["cpu_count"] == [f"{told}; take them out of the environment first."]
+        assert (Host.objects.get().cpu_count, host.cores.count()) == (8, 8)
+
     def test_a_host_that_is_overcommitted_by_an_edit_says_so(self, browser, environment, engine, host):
         create_environment(engine, "b", cpu=1, disk_mib=64, ram_mib=8192, prices={"cpu": 1})
         path = f"/admin/environments/host/{host.pk}/change/"

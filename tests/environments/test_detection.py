@@ -111,7 +111,8 @@ def test_of_several_disks_the_smallest_counts_whichever_engine_is_asked(db):
 def test_fewer_cores(environment, host):
     record_host(host, replace(Facts(), cpu_count=6))
     assert indexes(host) == list(range(6))
-    with pytest.raises(ValidationError, match="cores 2-3 belong to an environment or a running job"):
+    told = "It cannot become 2: cores 2-3 belong to an environment or a running job; take them out"
+    with pytest.raises(ValidationError, match=told):
         record_host(host, replace(Facts(), cpu_count=2))
     assert Host.objects.get().cpu_count == 6
     holder, _ = take(environment, cpu=4)
