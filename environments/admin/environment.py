@@ -217,7 +217,8 @@ class EnvironmentAdmin(ConfigurationAdmin):
             rows.setdefault(formset.model, []).extend(kept)
         text = form.cleaned_data["cores"]
         if environment.engine.host_id is not None:
-            save_cores(environment, text, named=bool(text) and (not change or "cores" in form.changed_data))
+            named = bool(text) and (not change or "cores" in form.changed_data)
+            save_cores(environment, text, named=named, new=not change)
         elif text:
             raise ValidationError({"cores": "Its jobs run on the fleet; leave this empty."})
         save_rows(environment, rows[Resource], rows[PriceList])

@@ -42,16 +42,17 @@ def save_rows(
                 _set_prices(row.instance, row.cleaned_data["prices"])
 
 
-def save_cores(environment: Environment, text: str, *, named: bool) -> None:
+def save_cores(environment: Environment, text: str, *, named: bool, new: bool) -> None:
     """Named cores decide; else the cpu total does, with the lowest free cores; a missing cpu row takes all that is left.
 
-    A missing ram row takes the host's memory less its reserve. Needs the host's lock; raises ValidationError.
+    A ram row that a new environment lacks takes the host's memory less its reserve; one that was deleted stays so, for
+    `check_environment` to refuse. Needs the host's lock; raises ValidationError.
     """
     cpu = Resource.objects.filter(environment=environment, kind=ResourceKind.CPU).first()
     total = cpu.total if cpu else None
     if cpu is None:
         write_resource(Resource(environment=environment), slug="cpu", kind=ResourceKind.CPU, total=0)
-    if not Resource.objects.filter(environment=environment, kind=ResourceKind.RAM).exists():
+    if new and not Resource.objects.filter(environment=environment, kind=ResourceKind.RAM).exists():
         memory = environment.host.usable_memory_mib
         write_resource(Resource(environment=environment), slug="ram", kind=ResourceKind.RAM, total=memory)
     if named:

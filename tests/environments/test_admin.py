@@ -266,6 +266,15 @@ class TestChange:
         left = environment.resources.get(slug=slug)
         assert (left.total, left.max, left.devices.count()) == (0, 0, 0)
 
+    def test_a_deleted_memory_is_not_made_again_with_all_of_the_hosts(self, browser, environment):
+        """Also where no job ever had any of it; a new environment alone gets it unasked."""
+        before = snapshot(environment)
+        answer = self.save(browser, environment, {"ram.DELETE": "on"})
+        assert errors(answer)["__all__"] == [
+            "Resources: There is no ram; add a resource of kind ram with its total."
+        ]
+        assert snapshot(environment) == before
+
     def test_an_open_form_does_not_touch_a_job_that_started_meanwhile(self, browser, environment):
         form = fields_of(browser.get(page(environment)))
         holder, _ = take(environment, cpu=2, gpu=1)
