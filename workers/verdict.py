@@ -84,6 +84,8 @@ def decide(facts: ExitFacts, stop_reason: str) -> Verdict:
         return _without_marker(facts, stop_reason)
     if _other_boot(facts):
         return Verdict("engine_lost", "the host restarted while the job ran", None)
+    if marker["status"] == "refused":
+        return Verdict("cannot_start", f"the launcher refused to run the job: {marker['refused']}", None)
     if marker["status"] == "exec_failed":
         return Verdict("command_not_found", _errno_text(marker["exec_errno"]), _code(marker))
     if stop_reason and marker["termed"]:  # our TERM comes first: without it the stop was asked too late

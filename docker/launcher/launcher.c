@@ -68,8 +68,18 @@ struct run {
 
 static char buffer[CHUNK];
 
+static int own_marker = -1; /* from when it is ours until the job runs, and may write there */
+
+/* What was refused once the marker is ours stands in it: the job's own end can never look like that. */
 static int refuse(const char *what, const char *why)
 {
+    if (own_marker >= 0) {
+        char line[128];
+        int size = snprintf(line, sizeof line, "{\"v\":1,\"status\":\"refused\",\"code\":%d,\"refused\":\"%s\"}\n",
+                            EXIT_REFUSED, what);
+        if (pwrite(own_marker, line, size, 0) != size)
+            (void)!ftruncate(own_marker, 0);
+    }
     dprintf(STDERR_FILENO, "launcher: %s: %s\n", what, why);
     _exit(EXIT_REFUSED);
 }
@@ -149,6 +159,7 @@ static void open_files(struct run *run, const char *path)
         refuse("marker", "not empty: this job was started before");
     if (pwrite(run->marker, "\n", 1, 0) != 1)
         refuse("marker", strerror(errno));
+    own_marker = run->marker;
 }
 
 /* Like execvp, but never falls back to a shell for a file that is no program. Returns only with errno set. */
@@ -219,6 +230,7 @@ static void start(struct run *run, char **argv)
         refuse("fork", strerror(errno));
     if (run->child == 0)
         be_the_job(ends, report[1], argv);
+    own_marker = -1;
     close(ends[0]);
     close(ends[1]);
     close(report[1]);
@@ -426,8 +438,6 @@ int main(int argc, char **argv)
     argv += gated;
     if (argc < 7 || strcmp(argv[5], "--"))
         refuse("usage", "launcher [--gated] CONTROL_DIR DEADLINE_S LOG_CAP_BYTES GRACE_S -- ARGV...");
-    if (gated && !gate_is_closed())
-        refuse("network", "its gate is not closed: no rules stand here");
     if (prctl(PR_SET_DUMPABLE, 0) < 0)
         refuse("dumpable", strerror(errno));
     int64_t deadline = number("DEADLINE_S", argv[2], INT64_C(1000000000)) * SECOND;
@@ -437,6 +447,8 @@ int main(int argc, char **argv)
         refuse("DEADLINE_S", "must be at least 1");
     close_inherited();
     open_files(&run, argv[1]);
+    if (gated && !gate_is_closed())
+        refuse("network", "its gate is not closed: no rules stand here");
     read_boot_id(run.boot_start);
     sigfillset(&set); /* also XFSZ and PIPE: a blocked one does nothing, the write fails and is counted */
     sigprocmask(SIG_SETMASK, &set, NULL);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -97,13 +99,16 @@ def test_it_tells_the_addresses_of_its_namespace(said: Said) -> None:
 
 
 def test_the_job_s_launcher_starts_nothing_without_rules(said: Said, runner: Runner) -> None:
-    control = str(runner.control())
-    done = said("--gated", control, "10", "1000", "1", "--", "/bin/echo", "ran")
+    control = runner.control()
+    for name in ("stdout", "stderr", "marker"):
+        os.chown(control / name, 0, 0)  # whose launcher this one is
+    done = said("--gated", str(control), "10", "1000", "1", "--", "/bin/echo", "ran")
     assert (done.returncode, done.stderr) == (
         125,
         "launcher: network: its gate is not closed: no rules stand here\n",
     )
-    assert (Path(control) / "marker").read_bytes() == b""
+    marker = json.loads((control / "marker").read_bytes())
+    assert marker == {"v": 1, "status": "refused", "code": 125, "refused": "network"}
 
 
 @pytest.mark.usefixtures("said")

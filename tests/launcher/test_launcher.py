@@ -333,10 +333,13 @@ os.write(1, b"mine")
     assert (container.log(), container.log("stderr")) == (b"mine", b"")
 
 
-def test_broken_launcher_leaves_no_success(runner: Runner) -> None:
-    source = """
+@pytest.mark.parametrize(("status", "code"), [("exited", 0), ("refused", 125)])
+def test_broken_launcher_leaves_nothing_of_the_jobs(runner: Runner, status: str, code: int) -> None:
+    """Neither a success nor, with the code that it ends with itself then, a refusal, which would cost nothing."""
+    told = json.dumps({"v": 1, "status": status, "code": code})
+    source = f"""
 import os, resource
-with open(os.environ["CONTROL"] + "/marker", "w") as marker: marker.write('{"v":1,"status":"exited","code":0}')
+with open(os.environ["CONTROL"] + "/marker", "w") as marker: marker.write({told!r})
 resource.prlimit(1, resource.RLIMIT_FSIZE, (0, 0))
 """
     folder = runner.control()

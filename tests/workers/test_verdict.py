@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from workers.sandbox.docker import ContainerFacts
-from workers.sandbox.marker import Marker
+from workers.sandbox.marker import Marker, parse_marker
 from workers.verdict import ExitFacts, decide, exit_facts, memory_kills
 
 MIB = 2**20
@@ -31,7 +31,9 @@ ENDED = Marker(
     max_rss_kib=0,
 )
 SIGNALED_9 = replace(ENDED, status="signaled", signal=9)
+REFUSED = parse_marker(b'{"v":1,"status":"refused","code":125,"refused":"network"}\n')
 SIGNALED_15 = replace(ENDED, status="signaled", signal=15, termed=True)
+assert REFUSED is not None
 
 
 def facts(marker: Marker | None, exit_code: int, *, oom_flag: bool = False, **changes: object) -> ExitFacts:
@@ -66,6 +68,9 @@ ROWS = [
         "command_not_found",
         127,
     ),
+    ("refused by the launcher", facts(REFUSED, 125), "", "cannot_start", None),
+    ("refused, and to be stopped", facts(REFUSED, 125), "time_limit", "cannot_start", None),
+    ("a refusal that is a scribble", facts(REFUSED, 137), "", "killed", 137),
     ("kills itself", facts(SIGNALED_9, 137), "", "killed", 137),
     ("9 and the flag", facts(SIGNALED_9, 137, oom_flag=True), "", "out_of_memory", 137),
     ("9 and the event", facts(SIGNALED_9, 137, oom_event=True), "", "out_of_memory", 137),

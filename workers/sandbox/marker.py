@@ -9,7 +9,8 @@ LARGEST = 4096  # bytes; the launcher writes about 500
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """`status` is exited, signaled or exec_failed. Times in microseconds of CPU, sizes in bytes unless named.
+    """`status` is exited, signaled, exec_failed, or refused: by the launcher, for the reason `refused`, and the job never
+    ran. Times in microseconds of CPU, sizes in bytes unless named.
 
     While the container lives, the job can write here too: only a marker read after its death counts, and only one
     that `agrees` with the exit code that the engine saw.
@@ -32,6 +33,7 @@ class Marker:
     user_us: int
     system_us: int
     max_rss_kib: int
+    refused: str = ""
 
     def agrees(self, exit_code: int | None) -> bool:
         """Whether the launcher's own exit code (as the engine reports it) is the one that goes with this marker."""
@@ -52,7 +54,7 @@ def parse_marker(data: bytes) -> Marker | None:
         return None
     if not isinstance(found, dict) or found.get("v") != 1:
         return None
-    if found.get("status") not in ("exited", "signaled", "exec_failed"):
+    if found.get("status") not in ("exited", "signaled", "exec_failed", "refused"):
         return None
     values: dict[str, Any] = {}
     for name, kind in Marker.__annotations__.items():
