@@ -41,7 +41,7 @@ class Docker:
 
     def marker(self) -> Marker:
         return Marker(status="exited", code=self.exit_code, deadline=False, termed=False, boot_id_start="",
-                      boot_id_end="", **NOTHING)  # fmt: skip
+                      boot_id_end="", refused="", **NOTHING)  # fmt: skip
 
     def exited(self, attempt: Attempt, at: datetime) -> ContainerFacts:
         """The attempt's container as it is inspected after its end."""

@@ -123,11 +123,10 @@ def test_a_job_that_begins_meanwhile_is_counted(transactional_fleet, which):
     job = transactional_fleet.job()
     refused = []
     environment = Environment.objects.get(slug="gpu")
-    act, row = (retire, environment) if which == "environment" else (disable, environment.engine)
 
     def retiring() -> None:
         try:
-            act(row)
+            retire(environment) if which == "environment" else disable(environment.engine)
         except ValidationError as error:
             refused.append(error)
         finally:
