@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, RestrictedError
 
 from compute_site.core.models import save_changed, save_clean
 from environments.models import Device, FreeResource, Resource, ResourceDevice, ResourceKind, Sharing
@@ -42,6 +42,9 @@ def drop_resource(row: Resource) -> None:
     row.prices.all().delete()
     try:
         row.delete()
+    except RestrictedError as error:
+        named = "; ".join(sorted(f"constraint {one}" for one in error.restricted_objects))
+        raise ValidationError(f"It is the target of {named}: remove that first.") from error
     except ProtectedError:
         write_resource(row, slug=row.slug, kind=row.kind, total=0, sharing=row.sharing)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from environments.admin.environment_form import TABS
 from environments.models import Device, Engine
 from tests.environments.doors import Offer, Refusals
 
@@ -93,8 +94,9 @@ class AdminForm:
         """What has no field anywhere on the page stands above the form only, its path before it."""
         found = {name: list(texts) for name, texts in errors.items() if name != "__all__"}
         for text in errors.get("__all__", []):
-            match = re.match(r"([a-z_.]+): (.*)", text, re.DOTALL)
+            match = re.match(r"([\w. ]+): (.*)", text, re.DOTALL)
             path, message = (match[1], match[2]) if match else ("__all__", text)
+            path = next((tab for tab, title in TABS.items() if title == path), path)
             if "." not in path:
                 found.setdefault(path, []).append(message)
         return found

@@ -124,7 +124,8 @@ def test_a_gate_that_cannot_stand_keeps_the_others_from_trying(site: FaultSite) 
     eventually(lambda: not Engine.objects.get(pk=place.engine.pk).network_granted)
     found = site.detail(site.wait_status(job, "queued"))
     assert [row["end_reason"] for row in found["attempts"]] == ["cannot_start"]
-    assert "its gate is exited: launcher: nonsense: no address" in found["pending_reason"]
+    note = Engine.objects.get(pk=place.engine.pk).network_facts["note"]
+    assert "its gate is exited: launcher: nonsense: no address" in note
     assert granting.try_if_due(connect(place.engine))
     with site.beat():
         site.wait_clean(job)
