@@ -153,8 +153,7 @@ class JobAdmin(ReadOnlyAdmin):
         return pages.log(job, Stream.STDERR)
 
     def get_urls(self) -> list[URLPattern]:
-        """Besides the usual ones: the end of a log, the job of an attempt that holds something, what would fit now, and
-        the end of an environment."""
+        """Besides the usual ones: the end of a log, the job of an attempt that holds something, what would fit now."""
         wrap = self.admin_site.admin_view
         return [
             path("of-attempt/<uuid:holder>/", wrap(self.of_attempt), name="jobs_job_of_attempt"),

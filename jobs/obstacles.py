@@ -13,7 +13,7 @@ from jobs.caps import account_reason
 from jobs.measuring import kept_for_a_benchmark
 from jobs.models import Job
 from jobs.networks import network_reason, network_reasons
-from jobs.overdue import Kept, healthy_devices, most
+from jobs.overdue import Kept, healthy_devices, may_ever_fit, most
 
 KEPT = "what it needs is kept for a job that waited longer"
 
@@ -40,8 +40,7 @@ class Obstacles:
     def of(self, job: Job) -> Iterator[str]:
         """All that is in the way of the job (saved or not) but those before it, and what is kept for others."""
         key = job.environment_id
-        yield from place_reasons(job.environment, self._now)
-        yield from network_reasons(job)
+        yield from start_reasons(job, self._now)
         yield from self._caps(job)
         yield from self._shortages(job)
         if unreachable := self._unreachable(job):
@@ -54,12 +53,8 @@ class Obstacles:
     def may_end(self, job: Job) -> bool:
         """Whether waiting may help at all: something starts there, and the job's amounts can be had."""
         uses = self._uses[job.environment_id]
-        fits = all(
-            slug in uses and amount <= most(uses[slug], job.tier, self._healthy)
-            for slug, amount in job.terms["resources"].items()
-        )
-        starts = not any((*place_reasons(job.environment, self._now), *network_reasons(job)))
-        return fits and starts and not self._unreachable(job)
+        fits = may_ever_fit(job.terms["resources"], job.tier, uses, self._healthy)
+        return fits and not any(start_reasons(job, self._now)) and not self._unreachable(job)
 
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job would take what is kept for an overdue one of its host."""
@@ -96,6 +91,12 @@ def place_reasons(environment: Environment, now: datetime) -> Iterator[str]:
     if host.declared_gone_at is not None:
         yield f"host {host} is gone: nothing starts there any more"
     yield from engine_reasons(environment.engine, now)
+
+
+def start_reasons(job: Job, now: datetime) -> Iterator[str]:
+    """What keeps the job waiting whatever is free there; no statement is needed."""
+    yield from place_reasons(job.environment, now)
+    yield from network_reasons(job)
 
 
 def offer_reasons(environment: Environment, now: datetime) -> Iterator[str]:

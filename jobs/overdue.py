@@ -91,7 +91,7 @@ class Kept:
         self._jobs = [
             job
             for job in jobs
-            if _may_ever_fit(job, self._before[job.environment_id], healthy)
+            if may_ever_fit(job.amounts, job.tier, self._before[job.environment_id], healthy)
             and out_of_reach(reach[job.environment_id], job.amounts) is None
         ]
         self._slots = slots if self._jobs else None
@@ -163,10 +163,11 @@ def most(use: ResourceUse, tier: str, healthy: Mapping[int, int]) -> int:
     return min(total, healthy.get(use.resource_id, 0)) if use.kind == ResourceKind.DEVICE else total
 
 
-def _may_ever_fit(job: Overdue, uses: Mapping[str, ResourceUse], healthy: Mapping[int, int]) -> bool:
-    return all(
-        slug in uses and amount <= most(uses[slug], job.tier, healthy) for slug, amount in job.amounts.items()
-    )
+def may_ever_fit(
+    amounts: Mapping[str, int], tier: str, uses: Mapping[str, ResourceUse], healthy: Mapping[int, int]
+) -> bool:
+    """Whether a job could get these amounts with nothing else in use."""
+    return all(slug in uses and amount <= most(uses[slug], tier, healthy) for slug, amount in amounts.items())
 
 
 def _would_lose(

@@ -10,8 +10,7 @@ from jobs.caps import account_reason
 from jobs.estimate import Estimates
 from jobs.line import place_in_line
 from jobs.models import Job, JobEvent, JobStatus
-from jobs.networks import network_reasons
-from jobs.obstacles import KEPT, Obstacles, place_reasons, time_text
+from jobs.obstacles import KEPT, Obstacles, place_reasons, start_reasons, time_text
 from jobs.overdue import Kept
 
 FOR_WORKERS = "waiting for workers"  # the phase of a job that the fleet has, but no remote worker yet
@@ -49,7 +48,7 @@ def estimated_wait(job: Job, now: datetime | None = None) -> int | None:
     if job.status != JobStatus.QUEUED:
         return None
     now = now or database_now()
-    if any((*place_reasons(job.environment, now), *network_reasons(job))) or account_reason(job.account_id):
+    if any(start_reasons(job, now)) or account_reason(job.account_id):
         return None
     uses = free_amounts([job.environment])
     if out_of_reach(read_reach([job.environment_id])[job.environment_id], job.terms["resources"]):

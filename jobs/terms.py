@@ -48,8 +48,8 @@ def agree(
     """The fields of a job of `user` in this environment that say what was agreed; nothing is written.
 
     `restricted`: its tier has access rules; `currency`: whose prices count, empty for the first; `offered`: what was read
-    of its tier already. The environment comes with its engine, host and free tier. Raises NotAdmitted and ValidationError, for one of which no tier is open to the
-    user the same as for one that there is not.
+    of its tier already. The environment comes with its engine, host and free tier. Raises NotAdmitted and ValidationError,
+    for one of which no tier is open to the user the same as for one that there is not.
     """
     if restricted and not may_use(environment, spec.tier, user):
         if not visible_to(user).filter(pk=environment.pk).exists():
